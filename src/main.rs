@@ -18,11 +18,14 @@ use beanpole::{Server, StartError};
 use logfile::Target;
 use process::parent::{self, Parent, PidFile, PortFile, ReadyFile, Side};
 use process::{allocator, standby};
+use server_log::LogForm;
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
 
 /// An exit code and a message to log.
 type Failure = (u8, String);
+
+type Outcome = Result<ExitCode, Failure>;
 
 fn main() -> ExitCode {
     allocator::configure(machine::is_address_space_limited());
@@ -43,8 +46,8 @@ fn main() -> ExitCode {
         Ok(Action::Help) => print(&format!("{}\n{}", usage(), ctl::usage())),
         Ok(Action::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
-            let form = if settings.json_log { server_log::LogForm::Json } else { server_log::LogForm::Text };
-            return with_log("beanpole", level, form, None, || run(*settings, false, |_| {}));
+            let form = if settings.json_log { LogForm::Json } else { LogForm::Text };
+            return with_log("beanpole", server_log::start(level, form, None), || run(*settings, false, |_| {}));
         }
         Err(problem) => return exit_with("beanpole", BAD_USAGE, &format!("{problem} (see beanpole -h)")),
     }
@@ -94,7 +97,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
         gearmand::Log::Nowhere => Some(Target::Nowhere),
     };
     let keeps_stderr = target.is_none();
-    with_log("gearmand", gearmand.level, server_log::LogForm::Text, target, || {
+    with_log("gearmand", server_log::start(gearmand.level, LogForm::Text, target), || {
         let path = gearmand.pid_file.as_deref();
         let mut pid_file = match path.map(PidFile::open).transpose() {
             Ok(pid_file) => pid_file,
@@ -119,14 +122,8 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
     })
 }
 
-fn with_log(
-    program: &str,
-    level: log::LevelFilter,
-    form: server_log::LogForm,
-    target: Option<Target>,
-    work: impl FnOnce() -> ExitCode,
-) -> ExitCode {
-    match server_log::start(level, form, target) {
+fn with_log(program: &str, started: io::Result<()>, work: impl FnOnce() -> ExitCode) -> ExitCode {
+    match started {
         Ok(()) => work(),
         Err(error) => exit_with(program, 1, &format!("cannot open the log: {error}")),
     }
@@ -142,11 +139,7 @@ fn run(settings: Settings, reopens: bool, mut report: impl FnMut(Option<&str>)) 
     })
 }
 
-fn start_and_serve(
-    settings: Settings,
-    reopens: bool,
-    report: &mut dyn FnMut(Option<&str>),
-) -> Result<ExitCode, Failure> {
+fn start_and_serve(settings: Settings, reopens: bool, report: &mut dyn FnMut(Option<&str>)) -> Outcome {
     // Another file could get the number of this descriptor.
     let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
     let starter = settings.starter.clone();
@@ -199,12 +192,7 @@ fn follow_parent(server: &Server, path: Option<&Path>, parent: Option<Parent>) -
     file.transpose()
 }
 
-fn run_in_cluster(
-    cluster: &Cluster,
-    mut settings: Settings,
-    mut signals: Signals,
-    reloads: bool,
-) -> Result<ExitCode, Failure> {
+fn run_in_cluster(cluster: &Cluster, mut settings: Settings, mut signals: Signals, reloads: bool) -> Outcome {
     let stops = Arc::new(StopRequests::watch().map_err(no_signals)?);
     let Some(active) = standby::stand_by(cluster, &settings, &mut signals, reloads)? else {
         return Ok(ExitCode::SUCCESS);
@@ -241,7 +229,7 @@ fn serve(
     can_end: bool,
     (reopens, reloads): (bool, bool),
     leaving: impl FnOnce(),
-) -> Result<ExitCode, Failure> {
+) -> Outcome {
     let handle = signals.handle();
     std::thread::scope(|scope| {
         if can_end {

@@ -442,18 +442,13 @@ impl<T> Pipeline<T> {
     }
 }
 
-pub fn ask_each(
-    link: &mut Link,
-    verb: &str,
-    objects: &mut dyn Iterator<Item = String>,
-    on_reply: OnReply<usize>,
-) -> Result {
+pub fn ask_each(link: &mut Link, verb: &str, items: &mut dyn Iterator<Item = String>, each: OnReply<usize>) -> Result {
     let mut pipeline = Pipeline::new();
-    for (index, object) in objects.enumerate() {
-        pipeline.add(index).extend_from_slice(format!("{verb} {object}\r\n").as_bytes());
-        pipeline.send_full_batch(link, on_reply)?;
+    for (index, item) in items.enumerate() {
+        pipeline.add(index).extend_from_slice(format!("{verb} {item}\r\n").as_bytes());
+        pipeline.send_full_batch(link, each)?;
     }
-    pipeline.finish(link, on_reply)
+    pipeline.finish(link, each)
 }
 
 /// Each tag in `tags` starts with a space.

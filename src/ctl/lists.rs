@@ -35,7 +35,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     let all = scan.jobs.len();
     scan.jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let headings = [&["id", "state", "pri", "delay", "ttr", "age"][..], &COUNTS, &["reason", "body"]].concat();
-    print(call, out, &mut link, &scan, (&JobLine::line, &job_row))?.finish(&headings)?;
+    print(call, out, &mut link, &scan, &headings, (&JobLine::line, &job_row))?;
     if scan.jobs.len() < all {
         out.flush()?;
         print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
@@ -45,16 +45,12 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
 
 type Format<'a, T> = &'a dyn Fn(&JobLine, &str, &[u8]) -> T;
 
-fn print<'a>(
-    call: &Call,
-    out: &'a mut Out,
-    link: &mut Link,
-    scan: &Scan,
-    (line, row): (Format<String>, Format<Vec<String>>),
-) -> Result<Listing<'a>> {
+type Formats<'a> = (Format<'a, String>, Format<'a, Vec<String>>);
+
+fn print(call: &Call, out: &mut Out, link: &mut Link, scan: &Scan, heads: &[&str], (line, row): Formats) -> Result {
     let mut list = Listing::new(out, call.has(&JSON));
     scan.peek(link, &mut |job, tube, body| list.add(&|| line(job, tube, body), &|| row(job, tube, body)))?;
-    Ok(list)
+    list.finish(heads)
 }
 
 fn job_row(job: &JobLine, _: &str, body: &[u8]) -> Vec<String> {
@@ -90,9 +86,8 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
         row.push(excerpt(body));
         row
     };
-    let list = print(call, out, &mut link, &scan, (line, row))?;
     let headings = ["id", "tube", "name", "schedule", "next run", "missed", "blocked by", "runs", "skipped", "body"];
-    list.finish(&headings)?;
+    print(call, out, &mut link, &scan, &headings, (line, row))?;
     Ok(report_refused(&scan.refused))
 }
 

@@ -1,6 +1,7 @@
 //! A server of a cluster: standby, activation and restart. A server that may no longer reply replaces itself with a new
 //! process, which closes all connections and drops all state.
 
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +16,7 @@ use beanpole::internals::server::{host, signals, systemd};
 use beanpole::internals::system;
 use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
-use signal_hook::iterator::Signals;
-
-/// An address is unusable, as in beanstalkd.
-const NO_ADDRESS: u8 = 111;
+use signal_hook::iterator::{Handle, Signals};
 
 /// Returns `None` if a signal requests the end of the process, or an exit code and a message on failure. With
 /// `reloads`, SIGHUP is ignored, because a standby has no files to reload.
@@ -40,10 +38,10 @@ pub fn stand_by(
     let services = services(settings, cluster.advertise.as_deref());
     let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address, &services)
         .map_err(|error| (10, format!("{}: {error}", folder.display())))?;
-    let status_server =
-        start_status_server(settings, node.board(), cluster.relay).map_err(|error| (error.code, error.to_string()))?;
-    let relay = cluster.relay.then(|| start_relay(settings, status_server.as_ref())).transpose();
-    let relay = relay.map_err(|error| (NO_ADDRESS, error.to_string()))?;
+    let status =
+        serve_status(settings, node.board(), cluster.relay).map_err(|error| (error.code, error.to_string()))?;
+    let relay = cluster.relay.then(|| start_relay(settings, status.as_ref())).transpose();
+    let relay = relay.map_err(|error| (111, error.to_string()))?;
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut follower = Follower { relay, epoch: 0, problems: Vec::new() };
@@ -65,7 +63,7 @@ pub fn stand_by(
             }
             Ok(Step::Active(active)) => {
                 // The server will listen on these addresses.
-                drop((follower, status_server));
+                drop((follower, status));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
                 return Ok(Some(active));
@@ -82,7 +80,7 @@ struct Follower {
     relay: Option<Relay>,
     epoch: u64,
     /// Logged since the shared log last responded.
-    problems: Vec<std::io::ErrorKind>,
+    problems: Vec<io::ErrorKind>,
 }
 
 impl Follower {
@@ -101,7 +99,7 @@ impl Follower {
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
     }
 
-    fn report(&mut self, error: &std::io::Error) {
+    fn report(&mut self, error: &io::Error) {
         if !self.problems.contains(&error.kind()) {
             self.problems.push(error.kind());
             log::warn!("journal: {error}");
@@ -111,11 +109,7 @@ impl Follower {
 
 /// Starts a server without a queue on the HTTP addresses, which reports the standby role. A relay listens on the TCP
 /// addresses, so this server then uses a separate port.
-fn start_status_server(
-    settings: &Settings,
-    board: &Arc<RoleBoard>,
-    relays: bool,
-) -> Result<Option<Server>, StartError> {
+fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);
     }
@@ -133,7 +127,7 @@ fn start_status_server(
     Server::with(config).map(Some)
 }
 
-fn start_relay(settings: &Settings, status_server: Option<&Server>) -> std::io::Result<Relay> {
+fn start_relay(settings: &Settings, status_server: Option<&Server>) -> io::Result<Relay> {
     let mut addresses = tcp_addresses(settings);
     // A relay cannot read encrypted requests, so the server without a queue gets TLS addresses for HTTP.
     addresses.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
@@ -181,11 +175,7 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
 
 /// Restarts the process when the server may no longer reply. When another server should take over, sets the returned
 /// flag and stops the server cleanly.
-pub fn watch(
-    active: &Active,
-    handle: signal_hook::iterator::Handle,
-    stops: &Arc<StopRequests>,
-) -> std::io::Result<Arc<AtomicBool>> {
+pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::Result<Arc<AtomicBool>> {
     let switching = Arc::new(AtomicBool::new(false));
     let asked = switching.clone();
     let stops = stops.clone();

@@ -66,6 +66,8 @@ pub struct BoardRow {
 /// The names of all tubes, and statistics of those to query.
 type PolledTubes<'a> = (&'a [String], &'a [(String, StatsReply)]);
 
+type Rows = Result<Vec<BoardRow>>;
+
 /// Rows by tube. A poll replaces the rows of the queried tubes.
 #[derive(Debug, Default)]
 pub struct Boards {
@@ -76,7 +78,7 @@ pub struct Boards {
 
 impl Boards {
     /// Returns clients that have reserved a job or wait for one, or that are silent although they watch a ready job.
-    pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Result<Vec<BoardRow>> {
+    pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Rows {
         self.with_ready.retain(|tube| names.binary_search(tube).is_ok());
         for (tube, stats) in tubes {
             self.with_ready.retain(|other| other != tube);
@@ -92,13 +94,7 @@ impl Boards {
         Ok(rows)
     }
 
-    pub fn poll(
-        &mut self,
-        link: &mut Link,
-        board: Board,
-        (names, tubes): PolledTubes,
-        workers: Result<Vec<BoardRow>>,
-    ) -> Result<Vec<BoardRow>> {
+    pub fn poll(&mut self, link: &mut Link, board: Board, (names, tubes): PolledTubes, workers: Rows) -> Rows {
         if self.board.replace(board) != Some(board) {
             self.rows.clear();
         }

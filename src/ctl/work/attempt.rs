@@ -45,7 +45,7 @@ impl Task {
 }
 
 pub trait Attempt {
-    fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>>;
+    fn outcome(&mut self) -> io::Result<Option<Outcome>>;
     /// The outcome becomes available soon afterwards.
     fn abort(&mut self);
     fn too_long(&self, seconds: u64) -> String;
@@ -56,7 +56,7 @@ pub trait Attempt {
 }
 
 /// Strings are error messages of attempts.
-pub enum AttemptOutcome {
+pub(super) enum Outcome {
     Done,
     Failed(String),
     /// Nothing was sent, because the endpoint is unreachable.
@@ -68,20 +68,18 @@ pub enum AttemptOutcome {
     Lost,
 }
 
-impl AttemptOutcome {
+impl Outcome {
     pub fn failure(&self) -> Option<&str> {
         match self {
-            AttemptOutcome::Done => None,
-            AttemptOutcome::Failed(message)
-            | AttemptOutcome::Unreachable(message)
-            | AttemptOutcome::Busy(message, _) => Some(message),
-            AttemptOutcome::Stopped => Some("stopped"),
-            AttemptOutcome::Lost => Some("killed"),
+            Outcome::Done => None,
+            Outcome::Failed(message) | Outcome::Unreachable(message) | Outcome::Busy(message, _) => Some(message),
+            Outcome::Stopped => Some("stopped"),
+            Outcome::Lost => Some("killed"),
         }
     }
 
     pub fn is_unprocessed(&self) -> bool {
-        matches!(self, AttemptOutcome::Busy(..) | AttemptOutcome::Unreachable(_))
+        matches!(self, Outcome::Busy(..) | Outcome::Unreachable(_))
     }
 }
 
@@ -136,13 +134,13 @@ impl CommandAttempt {
 }
 
 impl Attempt for CommandAttempt {
-    fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>> {
+    fn outcome(&mut self) -> io::Result<Option<Outcome>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         Ok(Some(match (status.code(), status.signal()) {
-            (Some(0), _) => AttemptOutcome::Done,
-            (Some(code), _) => AttemptOutcome::Failed(format!("exit {code}")),
-            (None, Some(signal)) => AttemptOutcome::Failed(format!("killed by signal {signal}")),
-            (None, None) => AttemptOutcome::Failed("ended strangely".to_owned()),
+            (Some(0), _) => Outcome::Done,
+            (Some(code), _) => Outcome::Failed(format!("exit {code}")),
+            (None, Some(signal)) => Outcome::Failed(format!("killed by signal {signal}")),
+            (None, None) => Outcome::Failed("ended strangely".to_owned()),
         }))
     }
 

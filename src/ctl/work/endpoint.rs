@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{bounded, Receiver};
 use parking_lot::Mutex;
 
-use super::attempt::{Attempt, AttemptOutcome, Spare, Task, KEPT, MAX_BACKOFF};
+use super::attempt::{Attempt, Outcome, Spare, Task, KEPT, MAX_BACKOFF};
 use crate::client::{ClientTlsFiles, Closer, Exchange, Keep, Response, Security, Transport};
 use crate::ctl::prelude::*;
 use crate::engine::day_of;
@@ -105,7 +105,7 @@ struct Control {
     is_aborted: bool,
 }
 
-type Answer = (AttemptOutcome, Vec<u8>, Option<Transport>);
+type Answer = (Outcome, Vec<u8>, Option<Transport>);
 
 pub struct Delivery {
     answers: Receiver<Answer>,
@@ -136,9 +136,9 @@ impl Delivery {
 }
 
 impl Attempt for Delivery {
-    fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>> {
+    fn outcome(&mut self) -> io::Result<Option<Outcome>> {
         if self.control.lock().is_aborted {
-            return Ok(Some(AttemptOutcome::Stopped));
+            return Ok(Some(Outcome::Stopped));
         }
         let Ok((outcome, body, stream)) = self.answers.try_recv() else { return Ok(None) };
         self.body = body;
@@ -185,31 +185,31 @@ fn send(
         let is_kept = kept.is_some();
         let stream = match kept.take().map_or_else(|| endpoint.connect(end), Ok) {
             Ok(stream) => stream,
-            Err(error) => return (AttemptOutcome::Unreachable(plain(&error)), Vec::new(), None),
+            Err(error) => return (Outcome::Unreachable(plain(&error)), Vec::new(), None),
         };
         {
             let mut control = control.lock();
             control.closer = stream.closer().ok();
             if control.is_aborted {
-                return (AttemptOutcome::Stopped, Vec::new(), None);
+                return (Outcome::Stopped, Vec::new(), None);
             }
         }
         let mut exchange = Exchange::new(stream, end);
         match exchange.run(head, body, Keep::Start(KEPT)) {
             Ok(response) => return (meaning(&response), response.body, exchange.into_stream()),
             Err(error) if is_kept && !exchange.has_begun && error.kind() != ErrorKind::TimedOut => {}
-            Err(error) => return (AttemptOutcome::Failed(words(&error)), Vec::new(), None),
+            Err(error) => return (Outcome::Failed(words(&error)), Vec::new(), None),
         }
     }
 }
 
-fn meaning(response: &Response) -> AttemptOutcome {
+fn meaning(response: &Response) -> Outcome {
     let message = format!("HTTP {}", response.status);
     let wait = response.retry_after.as_deref().and_then(|text| seconds_until(text, SystemTime::now()));
     match (response.status, wait) {
-        (200..=299, _) => AttemptOutcome::Done,
-        (429 | 503, Some(seconds)) => AttemptOutcome::Busy(message, seconds.clamp(1, MAX_BACKOFF)),
-        _ => AttemptOutcome::Failed(message),
+        (200..=299, _) => Outcome::Done,
+        (429 | 503, Some(seconds)) => Outcome::Busy(message, seconds.clamp(1, MAX_BACKOFF)),
+        _ => Outcome::Failed(message),
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{Attempt, AttemptOutcome, CommandAttempt, Spare, Task, MAX_BACKOFF};
+use super::attempt::{Attempt, CommandAttempt, Outcome, Spare, Task, MAX_BACKOFF};
 use super::endpoint::Delivery;
 use super::shared::{SharedState, Stop};
 use super::{Action, Plan};
@@ -154,13 +154,13 @@ impl Worker {
             let (outcome, mut connection) = self.await_outcome(&mut *attempt, job, limit);
             let reason = outcome.failure().map(|message| attempt.reason(message));
             self.spare = attempt.spare();
-            self.is_down = matches!(outcome, AttemptOutcome::Unreachable(_));
-            if let AttemptOutcome::Busy(_, seconds) = outcome {
+            self.is_down = matches!(outcome, Outcome::Unreachable(_));
+            if let Outcome::Busy(_, seconds) = outcome {
                 self.shared.pause_reserving(Instant::now() + Duration::from_secs(seconds));
             }
             // A release would count as a try, so keep the job.
             if connection.is_ok() && outcome.is_unprocessed() && job.left.is_some() && !self.plan.once {
-                let seconds = if let AttemptOutcome::Busy(_, seconds) = outcome { seconds } else { wait };
+                let seconds = if let Outcome::Busy(_, seconds) = outcome { seconds } else { wait };
                 wait = (wait * 2).min(MAX_RECONNECT.as_secs());
                 self.show(job, begun, &outcome, reason.as_deref(), &format!("the same try again in {seconds} s"));
                 match self.keep(job, seconds) {
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    fn show(&self, job: &Task, begun: Instant, outcome: &AttemptOutcome, reason: Option<&[u8]>, verdict: &str) {
+    fn show(&self, job: &Task, begun: Instant, outcome: &Outcome, reason: Option<&[u8]>, verdict: &str) {
         let went = match (reason, outcome.failure(), &self.plan.action) {
             // The command has already written the rest of the reason to stderr.
             (_, Some(message), Action::Run(_)) => message.to_owned(),
@@ -222,7 +222,7 @@ impl Worker {
         attempt: &mut dyn Attempt,
         job: &Task,
         limit: Option<u64>,
-    ) -> (AttemptOutcome, Result<String>) {
+    ) -> (Outcome, Result<String>) {
         let begun = Instant::now();
         let mut held = Ok(String::new());
         let mut touch = begun + job.pace();
@@ -233,14 +233,14 @@ impl Worker {
             match attempt.outcome() {
                 Ok(None) => {}
                 Ok(Some(outcome)) => return (aborted.unwrap_or(outcome), held),
-                Err(error) => return (AttemptOutcome::Stopped, Err(Problem::refused(plain(&error)))),
+                Err(error) => return (Outcome::Stopped, Err(Problem::refused(plain(&error)))),
             }
             let now = Instant::now();
             if aborted.is_none() {
                 if stop == Stop::Now {
-                    aborted = Some(AttemptOutcome::Stopped);
+                    aborted = Some(Outcome::Stopped);
                 } else if let Some(seconds) = limit.filter(|_| end.is_some_and(|end| now >= end)) {
-                    aborted = Some(AttemptOutcome::Failed(attempt.too_long(seconds)));
+                    aborted = Some(Outcome::Failed(attempt.too_long(seconds)));
                 }
                 if aborted.is_some() {
                     attempt.abort();
@@ -252,7 +252,7 @@ impl Worker {
                 touch = now + job.pace();
                 if held.as_ref().is_err_and(|problem| problem.code == REFUSED) {
                     // The job was revoked, deleted, or reserved by another client.
-                    aborted = Some(AttemptOutcome::Lost);
+                    aborted = Some(Outcome::Lost);
                     attempt.abort();
                 }
                 continue;
@@ -262,7 +262,7 @@ impl Worker {
         }
     }
 
-    fn report_outcome(&mut self, job: &Task, outcome: &AttemptOutcome, reason: Option<&[u8]>) -> Result<String> {
+    fn report_outcome(&mut self, job: &Task, outcome: &Outcome, reason: Option<&[u8]>) -> Result<String> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
@@ -270,15 +270,15 @@ impl Worker {
         };
         let buried = format!("buried after try {tries}");
         let delay = match outcome {
-            AttemptOutcome::Stopped => 0,
-            AttemptOutcome::Busy(_, seconds) => *seconds,
+            Outcome::Stopped => 0,
+            Outcome::Busy(_, seconds) => *seconds,
             _ => delay(self.plan.backoff, *tries),
         };
         // An unprocessed job does not count as failed. On the last try, a released job would be buried without a
         // reason, so report the failure.
         let is_unprocessed = outcome.is_unprocessed() && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
-        if !matches!(outcome, AttemptOutcome::Stopped) && !is_unprocessed && is_last {
+        if !matches!(outcome, Outcome::Stopped) && !is_unprocessed && is_last {
             if let Some(delay) = self.fail(job, reason)? {
                 return Ok(delay.map_or(buried, |delay| format!("try {} in {delay} s", tries + 1)));
             }
@@ -287,7 +287,7 @@ impl Worker {
         }
         Ok(match self.link().release(*id, *pri, delay)? {
             false => buried,
-            true if matches!(outcome, AttemptOutcome::Stopped) => "released".to_owned(),
+            true if matches!(outcome, Outcome::Stopped) => "released".to_owned(),
             true => format!("try {} in {delay} s", tries + 1),
         })
     }
