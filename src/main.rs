@@ -5,9 +5,7 @@
 mod process;
 
 use std::io::{self, Write};
-use std::path::Path;
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};

@@ -8,10 +8,7 @@ mod types;
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::{os::fd::OwnedFd, os::unix::net::UnixStream, path::Path, time::Duration};
 
 use socket2::TcpKeepalive;
 

@@ -1,11 +1,6 @@
 //! TLS for clients, and the messages about failed connections.
 
-use std::error::Error as _;
-use std::io;
-use std::net::TcpStream;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{error::Error as _, io, net::TcpStream, path::Path, sync::Arc, time::Duration};
 
 use rustls::pki_types::ServerName;
 use rustls::CertificateError as Wrong;

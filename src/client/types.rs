@@ -1,9 +1,7 @@
 //! Arguments and results of the client. The checks prevent an argument from being interpreted as another argument or
 //! command.
 
-use std::fmt;
-use std::io;
-use std::path::PathBuf;
+use std::{fmt, io, path::PathBuf};
 
 /// A reply, which consists of a line and, for some commands, a body.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,13 +1,8 @@
 //! The subcommands `check`, `backup` and `check-access`, which read files instead of querying a server. They must not
 //! modify or lock a binlog, because a server can be using it.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::fs::{self, DirBuilder, File};
-use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt::Display, io::ErrorKind, os::unix::fs::DirBuilderExt, path::Path, sync::Arc};
 
 use super::prelude::*;
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};

@@ -2,9 +2,7 @@
 //! where it could be intercepted. With pipelining, the client sends a batch of commands before it reads the replies to
 //! the previous batch, so the server always has commands to execute.
 
-use std::collections::VecDeque;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
 
 use super::prelude::*;
 use crate::client::{Client, ClientError, Closer, Reply};

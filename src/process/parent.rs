@@ -3,12 +3,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::ExitCode;
-use std::time::Duration;
+use std::{net::SocketAddr, os::unix::net::UnixStream, path::Path, process::ExitCode, time::Duration};
 
 use beanpole::internals::files::{FileEntry, FilePlace};
 use beanpole::internals::system;

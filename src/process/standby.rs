@@ -1,11 +1,9 @@
 //! A server of a cluster: standby, activation and restart. A server that may no longer reply replaces itself with a new
 //! process, which closes all connections and drops all state.
 
-use std::io;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::{io, os::unix::process::CommandExt, sync::Arc};
 
 use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Services, Step, HTTP};
 use beanpole::internals::config::DEFAULT_HOST;

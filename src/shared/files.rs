@@ -2,12 +2,10 @@
 //! Protects a root process against users who can replace entries of their own directories at any time: a path is
 //! resolved once, to an open directory, and links are followed only in directories that only root can change.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::{ffi::OsString, fs::File, os::fd::OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{openat, readlinkat, renameat, AtFlags, OFlag, AT_FDCWD};

@@ -1,9 +1,7 @@
 //! The background thread of `top` that queries the server, which keeps `top` responsive while the server hangs. With
 //! many tubes, a poll queries only some of the tubes.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Instant;
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use parking_lot::{Condvar, Mutex};
 

@@ -2,10 +2,8 @@
 //! cannot be interrupted.
 
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use crossbeam_channel::{bounded, Receiver};
 use parking_lot::Mutex;

@@ -1,23 +1,17 @@
 //! Linux features and the files in /proc, with fallbacks for older kernels. Without /proc, most values are unknown.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{io, os::linux::net::SocketAddrExt, os::unix::net::SocketAddr, time::Duration};
 
 use mio::Interest;
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::libc::{self, c_long};
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use nix::sys::resource::Resource;
 use nix::sys::statfs::{fstatfs, PROC_SUPER_MAGIC};
-use nix::sys::sysinfo::sysinfo;
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{setgroups, sysconf, Gid, Pid, SysconfVar};
+use nix::{errno::Errno, fcntl::OFlag, sys::resource::Resource, sys::sysinfo::sysinfo};
 use socket2::SockRef;
 
 pub const O_PATH: OFlag = OFlag::O_PATH;

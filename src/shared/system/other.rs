@@ -2,21 +2,14 @@
 //! replacement does nothing, or returns that the value is unknown.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::{io, os::unix::fs::OpenOptionsExt, os::unix::net::SocketAddr, path::PathBuf, time::Duration};
 
 use mio::Interest;
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::libc;
-use nix::sys::resource::Resource;
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{Gid, Pid};
+use nix::{errno::Errno, fcntl::OFlag, libc, sys::resource::Resource};
 use socket2::SockRef;
 
 pub const O_PATH: OFlag = OFlag::O_RDONLY;
