@@ -91,7 +91,7 @@ impl Client {
         Ok(client)
     }
 
-    fn over(transport: Transport) -> Client {
+    pub(crate) fn over(transport: Transport) -> Client {
         Client { stream: BufReader::new(transport), memory: u64::MAX }
     }
 

@@ -5,9 +5,7 @@
 use std::{collections::VecDeque, path::PathBuf, time::Duration};
 
 use super::prelude::*;
-use crate::client::{Client, ClientError, Closer, Reply};
-#[cfg(feature = "tls")]
-use crate::client::{ClientTls, ClientTlsFiles};
+use crate::client::{Client, ClientError, ClientTlsFiles, Closer, Reply, Security};
 use crate::protocol::text::unquote;
 use crate::settings::options::{host_and_port, host_port, needs_tls};
 use crate::shared::machine;
@@ -81,19 +79,18 @@ impl ServerName {
 
 const MAX_TOKEN: usize = 217;
 
-/// For each step of a TLS handshake.
-#[cfg(feature = "tls")]
-const HANDSHAKE: Duration = Duration::from_secs(60);
-
 #[derive(Clone)]
-struct Identity {
+pub struct ServerTarget {
+    server: ServerName,
+    timeout: Option<u64>,
     token: Option<String>,
-    #[cfg(feature = "tls")]
-    tls: Option<ClientTls>,
+    security: Security,
 }
 
-impl Identity {
-    pub fn of(call: &Call, server: &ServerName) -> Result<Identity> {
+impl ServerTarget {
+    pub fn of(call: &Call) -> Result<ServerTarget> {
+        let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
+        let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
         let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
@@ -114,66 +111,10 @@ impl Identity {
             let advice = "requires TLS (-s beanstalks://HOST:PORT) or a Unix socket";
             return Err(Problem::usage(format!("--{} {advice}", TOKEN.long)));
         }
-        Ok(Identity {
-            token,
-            #[cfg(feature = "tls")]
-            tls: is_tls.then(|| load(files)).transpose()?,
-        })
-    }
-
-    #[cfg(feature = "tls")]
-    pub fn connect(&self, host: &str, port: u16, limit: Option<Duration>) -> std::io::Result<Client> {
-        let tls = self.tls.as_ref().ok_or(std::io::ErrorKind::Unsupported)?;
-        Client::connect_tls(host, port, tls, limit.unwrap_or(HANDSHAKE))
-    }
-
-    /// The parser rejects TLS addresses in a program without TLS.
-    #[cfg(not(feature = "tls"))]
-    pub fn connect(&self, _: &str, _: u16, _: Option<Duration>) -> std::io::Result<Client> {
-        Err(std::io::ErrorKind::Unsupported.into())
-    }
-}
-
-#[cfg(feature = "tls")]
-fn load([authority, certificate, key]: [Option<PathBuf>; 3]) -> Result<ClientTls> {
-    ClientTls::load(&ClientTlsFiles { authority, certificate, key }).map_err(Problem::refused)
-}
-
-fn read_token(path: &str) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(|error| Problem::file(path, &error))?;
-    let token = text.lines().next().unwrap_or_default();
-    if token.is_empty() || token.len() > MAX_TOKEN {
-        return Err(Problem::refused(format!(
-            "{path}: invalid token; the first line must have 1 to {MAX_TOKEN} bytes"
-        )));
-    }
-    Ok(token.to_owned())
-}
-
-pub type IdAndBody = (u64, Vec<u8>);
-
-#[derive(Clone)]
-pub struct ServerTarget {
-    server: ServerName,
-    timeout: Option<u64>,
-    identity: Identity,
-}
-
-pub struct Link {
-    client: Client,
-    target: ServerTarget,
-    unchecked: usize,
-}
-
-/// The memory is checked after this many bytes of replies.
-const CHECKED: usize = 64 * 1024;
-
-impl ServerTarget {
-    pub fn of(call: &Call) -> Result<ServerTarget> {
-        let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
-        let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
-        let identity = Identity::of(call, &server)?;
-        Ok(ServerTarget { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), identity })
+        let [authority, certificate, key] = files;
+        let files = is_tls.then_some(ClientTlsFiles { authority, certificate, key });
+        let security = Security::load(files.as_ref()).map_err(Problem::refused)?;
+        Ok(ServerTarget { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), token, security })
     }
 
     pub fn name(&self) -> String {
@@ -184,7 +125,11 @@ impl ServerTarget {
         let limit = self.limit();
         let connected = match &self.server {
             ServerName::Unix(path) => Client::connect_unix(path),
-            ServerName::Tls(host, port) => self.identity.connect(host, *port, limit),
+            ServerName::Tls(host, port) => {
+                // A handshake without a time limit would never end.
+                let limit = limit.unwrap_or(Duration::from_secs(60));
+                self.security.connect(&host_and_port(host, *port), limit, limit).map(Client::over)
+            }
             ServerName::Tcp(host, port) => match limit {
                 Some(limit) => Client::connect_within((host.as_str(), *port), limit),
                 None => Client::connect((host.as_str(), *port)),
@@ -192,7 +137,7 @@ impl ServerTarget {
         };
         let connected = connected.and_then(|mut client| client.set_timeout(limit).map(|()| client));
         let mut client = connected.map_err(|error| self.failed(&error))?;
-        let token = self.identity.token.as_ref();
+        let token = self.token.as_ref();
         token.map_or(Ok(()), |token| client.authenticate(token.as_bytes())).map_err(|error| match error {
             ClientError::Io(error) => self.failed(&error),
             ClientError::Refused(line) => refusal("auth", &line),
@@ -210,6 +155,28 @@ impl ServerTarget {
         Problem::connection(&self.name(), error, self.timeout)
     }
 }
+
+fn read_token(path: &str) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|error| Problem::file(path, &error))?;
+    let token = text.lines().next().unwrap_or_default();
+    if token.is_empty() || token.len() > MAX_TOKEN {
+        return Err(Problem::refused(format!(
+            "{path}: invalid token; the first line must have 1 to {MAX_TOKEN} bytes"
+        )));
+    }
+    Ok(token.to_owned())
+}
+
+pub type IdAndBody = (u64, Vec<u8>);
+
+pub struct Link {
+    client: Client,
+    target: ServerTarget,
+    unchecked: usize,
+}
+
+/// The memory is checked after this many bytes of replies.
+const CHECKED: usize = 64 * 1024;
 
 impl Link {
     pub fn open(call: &Call) -> Result<Link> {

@@ -15,7 +15,6 @@ mod out;
 mod put;
 mod record;
 mod scan;
-mod tail;
 mod top;
 mod tubes;
 mod work;
@@ -58,7 +57,7 @@ pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("put", "[BODY...]"), (OperandKind::Text, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &CRON, &EVERY, &LINES, &FILE], put::run, "put jobs from arguments, stdin or files"),
     row(("reserve", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY], jobs::reserve, "reserve a job, print it and release it"),
     row(("peek", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &STATE], jobs::peek, "print jobs, or the next job of a tube"),
-    row(("tail", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &INTERVAL, &ENOUGH], tail::run, "print jobs as they are put"),
+    row(("tail", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &INTERVAL, &ENOUGH], scan::tail, "print jobs as they are put"),
     row(("delete", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT], jobs::delete, "delete jobs"),
     row(("kick", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &OF_TUBE, &COUNT], jobs::kick, "make buried or delayed jobs ready"),
     row(("bury", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::bury, "bury jobs"),

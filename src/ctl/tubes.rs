@@ -22,10 +22,7 @@ const COLUMNS: [(&str, &str); 12] = [
 const OTHER: &str = "";
 
 pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
-    let mut commands = Vec::new();
-    for name in &call.operands {
-        commands.push(format!("stats-tube {}", tube(name)?));
-    }
+    let mut commands: Vec<String> = call.tubes()?.iter().map(|name| format!("stats-tube {name}")).collect();
     for id in call.values(&JOB) {
         commands.push(format!("stats-job {}", number("--job", &id, 1, u64::MAX)?));
     }

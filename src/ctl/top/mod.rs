@@ -6,6 +6,7 @@ mod model;
 mod screen;
 mod terminal;
 
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     if call.has(&BATCH) {
         return batch(out, model, &target, &only, (interval, rounds));
     }
-    if !terminal::is_terminal() {
+    if !std::io::stdin().is_terminal() || !out.is_terminal {
         return Err(Problem::usage("top: stdin or stdout is not a terminal; use -b to print tables"));
     }
     if rounds.is_some() {

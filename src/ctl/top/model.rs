@@ -1,7 +1,7 @@
 //! The data model of `top`: rates, the columns of the tube table, sorting and filtering.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::board::{Board, BoardRow};
 use crate::ctl::prelude::*;
@@ -62,8 +62,9 @@ struct Totals {
 
 impl Totals {
     fn rates_since(self, old: Totals) -> (u64, u64) {
-        let time = self.at - old.at;
-        (rate(old.puts, self.puts, time), rate(old.deletes, self.deletes, time))
+        let millis = (self.at - old.at).as_millis().max(1) as u64;
+        let rate = |before: u64, now: u64| (now.saturating_sub(before).saturating_mul(1000) + millis / 2) / millis;
+        (rate(old.puts, self.puts), rate(old.deletes, self.deletes))
     }
 }
 
@@ -95,11 +96,6 @@ pub enum Listing {
     Loading,
     Loaded,
     Refused,
-}
-
-fn rate(before: u64, now: u64, time: Duration) -> u64 {
-    let millis = time.as_millis().max(1) as u64;
-    (now.saturating_sub(before).saturating_mul(1000) + millis / 2) / millis
 }
 
 impl Model {
@@ -176,6 +172,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn poll(at: Instant, tubes: &[(&str, u64, u64)]) -> Poll {

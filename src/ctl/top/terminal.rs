@@ -1,7 +1,7 @@
 //! The terminal of `top`: settings and keyboard input. The previous settings are restored on exit, on panic, and before
 //! suspension.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Once;
 
@@ -80,10 +80,6 @@ fn restore() {
         let _ = show(LEAVE);
         let _ = tcsetattr(io::stdin().as_fd(), SetArg::TCSAFLUSH, &before);
     }
-}
-
-pub fn is_terminal() -> bool {
-    io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
 #[allow(unsafe_code)]
