@@ -11,7 +11,7 @@ use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
-use beanpole::internals::{cluster, ctl, machine, system};
+use beanpole::internals::{cluster, ctl, system};
 use beanpole::{Server, StartError};
 use logfile::Target;
 use process::parent::{self, Parent, PidFile, PortFile, ReadyFile, Side};
@@ -26,9 +26,9 @@ type Failure = (u8, String);
 type Outcome = Result<ExitCode, Failure>;
 
 fn main() -> ExitCode {
-    allocator::configure(machine::is_address_space_limited());
+    allocator::configure(system::is_address_space_limited());
     // The default connection limit depends on the limit of open files.
-    machine::raise_file_limit();
+    system::raise_file_limit();
     let mut arguments = std::env::args_os();
     let is_gearmand = arguments.next().is_some_and(|name| gearmand::is_gearmand(&name));
     let arguments: Result<Vec<String>, _> = arguments.map(|word| word.into_string()).collect();

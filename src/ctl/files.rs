@@ -9,7 +9,7 @@ use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scop
 use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 use crate::protocol::needs;
-use crate::shared::machine;
+use crate::shared::system;
 
 #[rustfmt::skip]
 const STATES: [(State, &str); 7] = [
@@ -96,7 +96,7 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
     let path = Path::new(file);
     let failed = |text| Problem::new(EMPTY, text);
     let bytes = std::fs::read(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
-    let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
+    let accounts = Accounts { user: &system::user_number, group: &system::group_number };
     let mut printed = Ok(());
     let table = access::parse(&bytes, &accounts, |error| {
         if printed.is_ok() {

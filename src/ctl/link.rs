@@ -8,7 +8,6 @@ use super::prelude::*;
 use crate::client::{Client, ClientError, ClientTlsFiles, Closer, Reply, Security};
 use crate::protocol::text::unquote;
 use crate::settings::options::{host_and_port, host_port, needs_tls};
-use crate::shared::machine;
 use crate::shared::system;
 
 const PORT: u16 = 11_300;
@@ -143,7 +142,7 @@ impl ServerTarget {
             ClientError::Refused(line) => refusal("auth", &line),
             error @ ClientError::Invalid(_) => Problem::refused(error.to_string()),
         })?;
-        client.memory = machine::memory();
+        client.memory = system::memory();
         Ok(Link { client, target: self.clone(), unchecked: 0 })
     }
 

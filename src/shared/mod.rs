@@ -10,10 +10,8 @@ pub mod atomic {
 pub mod base64;
 pub mod files;
 pub mod json;
-pub mod lease;
 pub mod lock_order;
 pub mod log_figures;
-pub mod machine;
 #[cfg(feature = "tls")]
 pub mod pem;
 pub mod role;
