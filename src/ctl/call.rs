@@ -203,9 +203,9 @@ pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64> {
 }
 
 pub fn tube(name: &str) -> Result<String> {
-    let written = name::read(name.as_bytes());
+    let written = yaml::read_name(name.as_bytes());
     let invalid = || Problem::usage(format!("invalid tube name: {}", name.escape_debug()));
-    name::is_legal(&written).then_some(written).ok_or_else(invalid)
+    yaml::is_legal_name(&written).then_some(written).ok_or_else(invalid)
 }
 
 pub fn confirm(question: &str, is_confirmed: bool) -> Result {

@@ -51,7 +51,7 @@ impl Export<'_> {
         let parts: Vec<String> = parts.map(|(count, state)| format!("{count} {}", state.word())).collect();
         let all = self.counts.iter().sum();
         let colon = if parts.is_empty() { "" } else { ": " };
-        print_stderr(&format!("exported {all} jobs{colon}{}", parts.join(", ")));
+        tell(&format!("exported {all} jobs{colon}{}", parts.join(", ")));
         self.others.report("exported");
         Ok(all)
     }
@@ -93,7 +93,7 @@ impl Export<'_> {
         if written == before && before == after {
             return Ok(DONE);
         }
-        print_stderr(&format!("the server counted {before} jobs before the export, and {after} after it"));
+        tell(&format!("the server counted {before} jobs before the export, and {after} after it"));
         // If other clients add or delete jobs, the number of exported jobs is between the two counts. A smaller number
         // means that jobs are missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
@@ -128,28 +128,28 @@ impl Export<'_> {
         let expired = self.objects_of_binlog(&engine, now)?;
         self.report()?;
         if expired > 0 {
-            print_stderr(&format!("omitted {expired} jobs whose time to live has ended"));
+            tell(&format!("omitted {expired} jobs whose time to live has ended"));
         }
         for problem in &found.report.problems {
-            print_stderr(&format!("damaged: {problem}"));
+            tell(&format!("damaged: {problem}"));
         }
         let finished = engine.jobs().filter(|job| job.state() == State::Finished).count();
         if finished > 0 {
-            print_stderr(&format!("omitted {finished} outcomes of finished jobs"));
+            tell(&format!("omitted {finished} outcomes of finished jobs"));
         }
         Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
     }
 
     fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64> {
         for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > now) {
-            let name = name::written(name);
+            let name = yaml::quote_name(name);
             if self.wanted.has_tube(&name) {
                 self.pause(&name, seconds_until(pause.until, now))?;
             }
         }
         let wanted = &self.wanted;
         let is_wanted =
-            |job: &JobView| job.state() != State::Finished && wanted.has_tube(&name::written(engine.tube_of(job)));
+            |job: &JobView| job.state() != State::Finished && wanted.has_tube(&yaml::quote_name(engine.tube_of(job)));
         let jobs: Vec<JobView> = engine.jobs().filter(is_wanted).collect();
         // `kick` takes the oldest buried job, so buried jobs are sorted by time of burial. Other jobs are sorted by ID.
         let key = |index: usize| match jobs[index].state() {
@@ -165,16 +165,16 @@ impl Export<'_> {
                 continue;
             }
             self.counts[line.state as usize] += 1;
-            self.out.line(&line.line(&name::written(engine.tube_of(job)), job.body().bytes()))?;
+            self.out.line(&line.line(&yaml::quote_name(engine.tube_of(job)), job.body().bytes()))?;
         }
         for (name, settings) in engine.tubes_with_settings() {
-            let name = name::written(name);
+            let name = yaml::quote_name(name);
             if self.wanted.has_tube(&name) {
                 self.settings(&name, &String::from_utf8_lossy(&tube_settings(settings)))?;
             }
         }
         for ended in engine.ended_keys().filter(|ended| ended.until > now) {
-            let name = name::written(&ended.tube);
+            let name = yaml::quote_name(&ended.tube);
             if self.wanted.has_tube(&name) {
                 self.key(&name, &ended.key.text(), seconds_until(ended.until, now))?;
             }

@@ -92,9 +92,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     results.report();
     let counts = before.zip(after).filter(|(before, after)| after.wrapping_sub(*before) != results.done);
     if let Some((before, after)) = counts {
-        print_stderr(&format!(
-            "the server counted {before} jobs before, and {after} now: other clients use it as well"
-        ));
+        tell(&format!("the server counted {before} jobs before, and {after} now: other clients use it as well"));
     }
     Ok(if results.refused == 0 && results.lost.is_empty() { DONE } else { REFUSED })
 }
@@ -102,7 +100,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
 impl Results {
     fn report(&self) {
         let Results { done, buried, refused, .. } = self;
-        print_stderr(&format!("imported {done} jobs, {buried} of them buried; {refused} lines were refused"));
+        tell(&format!("imported {done} jobs, {buried} of them buried; {refused} lines were refused"));
         self.others.report("imported");
         for (count, what) in [
             (self.known, "jobs were not put, because the server has jobs with their keys"),
@@ -110,11 +108,11 @@ impl Results {
             (self.replaced, "schedules replaced others with the same names"),
         ] {
             if count > 0 {
-                print_stderr(&format!("{count} {what}"));
+                tell(&format!("{count} {what}"));
             }
         }
         for (key, count) in &self.lost {
-            print_stderr(&format!("not stored by the server: {key}, {count} times"));
+            tell(&format!("not stored by the server: {key}, {count} times"));
         }
     }
 
@@ -136,7 +134,7 @@ impl Results {
     fn refuse(&mut self, line: u64, problem: &str) {
         self.refused += 1;
         if self.refused <= MAX_REPORTS {
-            print_stderr(&format!("line {line}: {problem}"));
+            tell(&format!("line {line}: {problem}"));
         }
     }
 
@@ -254,7 +252,7 @@ impl Import<'_> {
             return Ok(true);
         }
         let command = format!("use {tube}");
-        if name::is_foreign(tube) {
+        if yaml::is_quoted_name(tube) {
             // After a rejected `use`, the job would go to the previous tube, so wait for the reply.
             if !self.control(&[(command, "USING")])? {
                 return Ok(false);

@@ -21,7 +21,7 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     for id in all {
         match act(&mut link, id) {
             Err(problem) if problem.code == REFUSED => {
-                print_stderr(&problem.text);
+                tell(&problem.text);
                 code = REFUSED;
             }
             other => other?,
@@ -177,7 +177,7 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8> {
 
 fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
     if !link.release(id, pri, delay)? {
-        print_stderr(&format!("job {id} was buried, because that was its last try"));
+        tell(&format!("job {id} was buried, because that was its last try"));
     }
     Ok(())
 }
@@ -209,7 +209,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
         "BURIED" => out.line(&format!("{id} buried")).map(|()| REFUSED),
         "TIMED_OUT" => Err(Problem::empty(format!("timed out: job {id} has not ended"))),
         "NOT_FOUND" => {
-            print_stderr(&refusal(&command, &reply.line).text);
+            tell(&refusal(&command, &reply.line).text);
             Ok(REFUSED)
         }
         _ => Err(refusal(&command, &reply.line)),

@@ -94,13 +94,9 @@ impl ServerTarget {
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
         let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
         let is_useless = |opt: &Flag| !(is_tls || has_https && opt.long == AUTHORITY.long);
-        if let Some((opt, _)) =
-            CONNECTION_OPTIONS.iter().zip(&files).find(|(opt, file)| file.is_some() && is_useless(opt))
-        {
-            return Err(Problem::usage(format!(
-                "--{} requires a server with TLS: -s beanstalks://HOST:PORT",
-                opt.long
-            )));
+        let useless = CONNECTION_OPTIONS.iter().zip(&files).find(|(opt, file)| file.is_some() && is_useless(opt));
+        if let Some((Flag { long, .. }, _)) = useless {
+            return Err(Problem::usage(format!("--{long} requires a server with TLS: -s beanstalks://HOST:PORT")));
         }
         if files[2].is_some() && files[1].is_none() {
             return Err(Problem::usage("--key requires --cert"));
@@ -159,9 +155,8 @@ fn read_token(path: &str) -> Result<String> {
     let text = std::fs::read_to_string(path).map_err(|error| Problem::file(path, &error))?;
     let token = text.lines().next().unwrap_or_default();
     if token.is_empty() || token.len() > MAX_TOKEN {
-        return Err(Problem::refused(format!(
-            "{path}: invalid token; the first line must have 1 to {MAX_TOKEN} bytes"
-        )));
+        let problem = format!("{path}: invalid token; the first line must have 1 to {MAX_TOKEN} bytes");
+        return Err(Problem::refused(problem));
     }
     Ok(token.to_owned())
 }
@@ -326,7 +321,7 @@ pub fn refusal(command: &str, line: &str) -> Box<Problem> {
     let (verb, arguments) = command.split_once(' ').unwrap_or((command, ""));
     let (verb, object) = (verb.trim_end(), first_word(arguments));
     let tube = || match unquote(arguments.as_bytes()) {
-        Some((name, _)) => name::written(&name),
+        Some((name, _)) => yaml::quote_name(&name),
         None => object.to_owned(),
     };
     Problem::refused(match line {
@@ -342,7 +337,7 @@ pub fn refusal(command: &str, line: &str) -> Box<Problem> {
         "UNAUTHORIZED" => "the server requires authentication; use --token-file or --cert".to_owned(),
         "UNKNOWN_COMMAND" if verb == "auth" => "the server has no access file, and accepts no token".to_owned(),
         "UNKNOWN_COMMAND" => format!("{verb}: the server does not know this command"),
-        "BAD_FORMAT" if name::is_foreign(object) => {
+        "BAD_FORMAT" if yaml::is_quoted_name(object) => {
             format!("{verb}: the server does not support quoted tube names: {}", tube())
         }
         "BAD_FORMAT" => format!("{verb}: the server answered BAD_FORMAT; it may be too old for this"),

@@ -30,7 +30,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     link.tube(&name)?;
     let mut scan = Scan::run(&mut link, &Wanted { tubes: vec![name], states, above })?;
     if !scan.was_listed {
-        print_stderr("the server does not support list-jobs: all IDs were tried");
+        tell("the server does not support list-jobs: all IDs were tried");
     }
     let all = scan.jobs.len();
     scan.jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -38,7 +38,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     print(call, out, &mut link, &scan, &headings, (&JobLine::line, &job_row))?;
     if scan.jobs.len() < all {
         out.flush()?;
-        print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
+        tell(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
     }
     Ok(report_refused(&scan.refused))
 }
@@ -79,8 +79,7 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     let row: Format<Vec<String>> = &|job, tube, body| {
         let stats = &job.tags.0;
         let (name, when) = (job.tags.key().to_owned(), stats.recurrence());
-        let mut row =
-            vec![job.id.to_string(), tube.to_owned(), name, when, date(next_run(job)), job.missed.to_string()];
+        let mut row = vec![job.id.to_string(), tube.into(), name, when, date(next_run(job)), job.missed.to_string()];
         row.push(job.blocked_by.clone());
         row.extend(["runs", "skipped"].map(|key| stats.number(key).to_string()));
         row.push(excerpt(body));
@@ -133,7 +132,7 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
         }
     }
     if let Some(tube) = of_tube.filter(|_| count == 0) {
-        print_stderr(&format!("the history contains no such jobs of tube {tube}"));
+        tell(&format!("the history contains no such jobs of tube {tube}"));
     }
     let headings = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
     list.finish(&headings).map(|()| DONE)

@@ -10,7 +10,6 @@ mod input;
 mod jobs;
 mod link;
 mod lists;
-mod name;
 mod out;
 mod put;
 mod record;
@@ -22,9 +21,9 @@ mod yaml;
 
 mod prelude {
     pub use super::tubes::{each_tube, report_refused, MAX_DELAY};
+    pub(in crate::ctl) use super::yaml;
     pub use super::yaml::StatsReply;
     pub use super::{call::*, input::*, link::*, out::*, record::*, scan::*};
-    pub(in crate::ctl) use super::{name, yaml};
     pub use crate::shared::json;
 }
 
@@ -129,7 +128,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
 
 fn report(problem: &Problem) -> u8 {
     if !problem.text.is_empty() {
-        print_stderr(&problem.text);
+        tell(&problem.text);
     }
     problem.code
 }

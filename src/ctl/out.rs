@@ -78,8 +78,7 @@ impl Out {
         };
         let widths: Vec<usize> = (0..headings.len()).map(width_of).collect();
         let is_number = |text: &String| text.starts_with(|letter: char| letter.is_ascii_digit());
-        let right: Vec<bool> =
-            (0..headings.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
+        let right: Vec<_> = (0..headings.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
         let headings: Vec<String> = headings.iter().map(|head| head.to_ascii_uppercase()).collect();
         for row in [&headings].into_iter().chain(rows) {
             let cells = row.iter().zip(&widths).zip(&right).map(|((cell, width), right)| match right {
@@ -237,7 +236,7 @@ pub fn plain(error: &io::Error) -> String {
 }
 
 /// Unlike `eprintln!`, does not panic if stderr is closed.
-pub(super) fn print_stderr(text: &str) {
+pub(super) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "beanpole: {}", shown(text.as_bytes()));
 }
 

@@ -118,7 +118,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     if lines {
         results.out.flush()?;
         let known = if results.known > 0 { format!(", {} already existed", results.known) } else { String::new() };
-        print_stderr(&format!("{} jobs are in tube {name}{known}, {} were refused", results.done, results.refused));
+        tell(&format!("{} jobs are in tube {name}{known}, {} were refused", results.done, results.refused));
     }
     Ok(if results.refused == 0 { DONE } else { REFUSED })
 }
@@ -146,7 +146,7 @@ impl Results<'_> {
             _ => {
                 self.refused += 1;
                 if self.refused <= MAX_REPORTS {
-                    print_stderr(&format!("{} {number}: {}", self.what, refusal("put", line).text));
+                    tell(&format!("{} {number}: {}", self.what, refusal("put", line).text));
                 }
                 return Ok(());
             }

@@ -60,7 +60,7 @@ impl JobLine {
     pub fn line(&self, tube: &str, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
-            json.bytes("tube", &name::bytes(tube));
+            json.bytes("tube", &yaml::name_bytes(tube));
             json.text("state", self.state.word().as_bytes());
             for (key, number) in [("pri", self.pri), ("delay", self.delay), ("ttr", self.ttr)] {
                 json.number(key, number.into());
@@ -86,16 +86,14 @@ impl Others {
     pub fn report(&self, verb: &str) {
         let Others { pauses, settings, keys } = self;
         if pauses + settings + keys > 0 {
-            print_stderr(&format!(
-                "{verb} {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"
-            ));
+            tell(&format!("{verb} {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"));
         }
     }
 }
 
 pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     json::object(|json| {
-        json.bytes("tube", &name::bytes(tube));
+        json.bytes("tube", &yaml::name_bytes(tube));
         write(json);
     })
 }
@@ -128,17 +126,16 @@ impl ImportLine {
         let object = Object::parse(line, &known, Strays::Ignored)?;
         let number = |key: &str, default: u32| Ok::<_, String>(number_of(&object, key)?.unwrap_or(default));
         let text = |key: &str| text_of(&object, key);
-        let tube = bytes_of(&object, "tube", "tube-base64")?.map(|name| name::written(&name));
-        if let Some(name) = tube.as_ref().filter(|name| !name::is_legal(name)) {
+        let tube = bytes_of(&object, "tube", "tube-base64")?.map(|name| yaml::quote_name(&name));
+        if let Some(name) = tube.as_ref().filter(|name| !yaml::is_legal_name(name)) {
             return Err(format!("invalid tube name: {name}"));
         }
         let tags = JobTags::read(&object)?;
         let Some(body) = bytes_of(&object, "body", "body-base64")? else {
             let (pause, settings) = (number("pause", 0)?, text("settings")?);
+            let is_key = !tags.key().is_empty() && tags.0.number("idempotency-ttl") > 0;
             let content = match settings {
-                _ if tube.is_some() && !tags.key().is_empty() && tags.0.number("idempotency-ttl") > 0 => {
-                    Content::Key(tags)
-                }
+                _ if is_key && tube.is_some() => Content::Key(tags),
                 _ if tube.is_some() && pause > 0 => Content::Pause(pause),
                 Some(settings) if tube.is_some() => Content::Settings(settings.to_owned()),
                 _ => return Err("missing body or body-base64".to_owned()),
@@ -243,12 +240,12 @@ impl JobTags {
         let (key, bound) = (self.key(), text("concurrency-key"));
         if !key.is_empty() {
             let known = can.has("idp")
-                && (can.has("export") || !name::is_foreign(key))
+                && (can.has("export") || !yaml::is_quoted_name(key))
                 && key.len() + 500 < MAX_PUT_LINE - PUT_LINE;
             add("idempotency-key", format!(" idp:{key}{}", suffix(number("idempotency-ttl"))), known);
         }
         if !bound.is_empty() {
-            let known = can.has("con") && !name::is_foreign(bound);
+            let known = can.has("con") && !yaml::is_quoted_name(bound);
             add("concurrency-key", format!(" con:{bound}{}", suffix(number("concurrency-limit"))), known);
         }
         let is_plain = text("protocol").is_empty();
@@ -328,11 +325,11 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
     match value {
         Value::Name(encoded) => match bytes_of(object, key, encoded)? {
             Some(bytes) if bytes.is_empty() => Err(format!("{key}: must not be empty")),
-            bytes => Ok(bytes.map(|bytes| name::written(&bytes))),
+            bytes => Ok(bytes.map(|bytes| yaml::quote_name(&bytes))),
         },
         Value::Text(encoded) => {
             let bytes = bytes_of(object, key, encoded)?.filter(|bytes| !bytes.is_empty());
-            Ok(bytes.map(|bytes| name::written(&bytes)))
+            Ok(bytes.map(|bytes| yaml::quote_name(&bytes)))
         }
         Value::Number => Ok(number_of(object, key)?.map(|number| number.to_string())),
         Value::Word => valid(|_| true),
@@ -421,9 +418,9 @@ mod tests {
             tags: JobTags::default(),
         };
         for name in [&b"My::Func"[..], b"a b", b"\xff", b"\"a\"", b"a\r\nquit", &[b'x'; 300]] {
-            let line = record.line(&name::written(name), b"");
+            let line = record.line(&yaml::quote_name(name), b"");
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
-            assert_eq!(read.tube, Some(name::written(name)), "{line}");
+            assert_eq!(read.tube, Some(yaml::quote_name(name)), "{line}");
         }
     }
 

@@ -269,7 +269,7 @@ impl Tail<'_> {
                 let ids: Vec<u64> = (next..next + new.min(MAX_IDS) + SLACK).collect();
                 let last = self.show(&ids)?;
                 if last.is_none() {
-                    print_stderr("jobs were put and deleted before they could be shown");
+                    tell("jobs were put and deleted before they could be shown");
                 }
                 next = last.map_or(next, |last| last + 1).max(next + new);
                 if self.left == 0 {
@@ -348,7 +348,7 @@ impl Tracks {
                 ListOutcome::All => {}
                 ListOutcome::Unknown => return Ok(None),
                 ListOutcome::Refused(reason) => {
-                    print_stderr(&format!("{tube}: {reason}"));
+                    tell(&format!("{tube}: {reason}"));
                     self.refused.insert(tube.to_owned());
                     return Ok(Some(Vec::new()));
                 }

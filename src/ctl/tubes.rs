@@ -47,7 +47,7 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
 fn print(stats: &StatsReply, out: &mut Out) -> Result {
     let width = stats.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in stats.iter() {
-        let value = if yaml::NAMES.contains(&key) { value.into() } else { name::bytes(value) };
+        let value = if yaml::NAMES.contains(&key) { value.into() } else { yaml::name_bytes(value) };
         let (key, value) = (on_one_line(key.as_bytes()), on_one_line(&value));
         match out.is_terminal {
             true => out.line(&format!("{key:width$}  {value}"))?,
@@ -66,7 +66,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
         // A listed tube can disappear before the query.
         None if call.operands.is_empty() => Ok(()),
         None => {
-            print_stderr(&format!("there is no tube {name}"));
+            tell(&format!("there is no tube {name}"));
             code = REFUSED;
             Ok(())
         }
@@ -99,7 +99,7 @@ pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<
 }
 
 pub fn report_refused(refused: &[String]) -> u8 {
-    refused.iter().for_each(|text| print_stderr(text));
+    refused.iter().for_each(|text| tell(text));
     refused.first().map_or(DONE, |_| REFUSED)
 }
 
@@ -152,7 +152,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
     let moved = match (first_word(&reply.line), reply.number("MOVED")) {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
-            print_stderr("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
+            tell("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
             // A producer could add jobs forever, so move only as many as existed initially.
             let limit = limit.min(stats.number(&format!("current-jobs-{state}")));
             move_one_by_one(&mut link, &from, &to, &state, limit)?
@@ -232,7 +232,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
         out.line(&deleted.to_string())?;
         let reserved = link.visible_tube(name)?.unwrap_or_default().number("current-jobs-reserved");
         if all && reserved > 0 {
-            print_stderr(&format!("{name}: {reserved} reserved jobs remain"));
+            tell(&format!("{name}: {reserved} reserved jobs remain"));
         }
     }
     Ok(DONE)

@@ -24,9 +24,8 @@ pub fn stand_by(
     signals: &mut Signals,
     reloads: bool,
 ) -> Result<Option<Active>, (u8, String)> {
-    let folder = settings.config.log_folder.as_deref();
-    let folder =
-        folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
+    let no_folder = || (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned());
+    let folder = settings.config.log_folder.as_deref().ok_or_else(no_folder)?;
     // The directory must belong to the new user, who must therefore create its files.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
     // Detect problems before this server must become active.

@@ -152,8 +152,7 @@ type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
 fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>> {
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
-    let mut found: Vec<TubeJobs> =
-        tubes.iter().map(|(tube, stats)| (tube.as_str(), count(stats), Vec::new())).collect();
+    let mut found: Vec<TubeJobs> = tubes.iter().map(|(tube, stats)| (&tube[..], count(stats), Vec::new())).collect();
     let with_jobs: Vec<usize> = (0..found.len()).filter(|index| found[*index].1 > 0).collect();
     let share = JOBS_PER_TUBE.min(ALL_JOBS / with_jobs.len().max(1));
     let (mut ids, mut refused) = (Vec::new(), None);
@@ -200,13 +199,11 @@ fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
         rank,
         group,
     };
-    let mut rows: Vec<BoardRow> = groups
-        .into_iter()
-        .map(|(reason, group)| match reason.as_str() {
-            "" => row("(buried without a reason)", group.len() as u64, group),
-            reason => row(reason, group.len() as u64, group),
-        })
-        .collect();
+    let mut rows = Vec::new();
+    for (reason, group) in groups {
+        let reason = if reason.is_empty() { "(buried without a reason)" } else { &reason };
+        rows.push(row(reason, group.len() as u64, group));
+    }
     let rest = count.saturating_sub(jobs.len() as u64);
     if rest > 0 {
         rows.push(row("(further jobs, not examined)", rest, Vec::new()));

@@ -190,8 +190,8 @@ fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
     };
     if let Some(stats) = stats.as_mut().filter(|stats| stats.number("holder") > 0) {
         let reply = link.ask(&format!("list-connections {} 1", stats.number("holder") - 1))?;
-        if let Some(holder) = yaml::objects(&reply.body).first().filter(|it| it.text("number") == stats.text("holder"))
-        {
+        let page = yaml::objects(&reply.body);
+        if let Some(holder) = page.first().filter(|it| it.text("number") == stats.text("holder")) {
             stats.push("holder-name", who(holder));
         }
     }

@@ -388,7 +388,7 @@ fn batch(
                 model.take(poll);
             }
             Err(problem) if problem.code == NO_CONNECTION && rounds.is_none() => {
-                print_stderr(&problem.text);
+                tell(&problem.text);
                 link = None;
             }
             Err(problem) => return Err(problem),

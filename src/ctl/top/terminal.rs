@@ -95,9 +95,7 @@ pub fn size() -> (usize, usize) {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[rustfmt::skip]
-pub enum Key {
-    Char(char), Enter, Escape, Back, Interrupt, Suspend, Redraw, Up, Down, PageUp, PageDown, Home, End,
-}
+pub enum Key { Char(char), Enter, Escape, Back, Interrupt, Suspend, Redraw, Up, Down, PageUp, PageDown, Home, End }
 
 /// Bytes after `ESC [` or `ESC O`.
 #[rustfmt::skip]

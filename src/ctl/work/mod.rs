@@ -45,9 +45,7 @@ impl Action {
                 let authority = call.value(&AUTHORITY).map(PathBuf::from);
                 Ok(Action::Post(Arc::new(Endpoint::parse(&url, authority)?)))
             }
-            (None, Some((name, arguments))) => {
-                Ok(Action::Run(Program { path: find(name)?, arguments: arguments.to_vec() }))
-            }
+            (None, Some((name, rest))) => Ok(Action::Run(Program { path: find(name)?, arguments: rest.to_vec() })),
             (Some(_), Some(_)) => Err(Problem::usage("work: --url and a command exclude each other")),
             (None, None) => Err(Problem::usage("work: no command behind --, and no --url")),
         }

@@ -52,7 +52,7 @@ impl Worker {
                     if self.shared.stop_request() != Stop::No {
                         return Ok(DONE);
                     }
-                    print_stderr(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
+                    tell(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
                     self.shared.pause(self.index, wait);
                     wait = (wait * 2).min(MAX_RECONNECT);
                 }
@@ -196,7 +196,7 @@ impl Worker {
         };
         let millis = begun.elapsed().as_millis() as u64;
         let (seconds, millis) = (millis / 1000, millis % 1000);
-        print_stderr(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
+        tell(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
     }
 
     fn touch(&mut self, job: &Task) -> Result<String> {

@@ -38,9 +38,7 @@ impl ProgramHeap {
 
     pub fn give_back(&self) {
         // SAFETY: the call touches free memory, and no other thread is in the heap.
-        unsafe {
-            self.small().trim(0);
-        }
+        unsafe { self.small().trim(0) };
     }
 
     fn small(&self) -> MutexGuard<'_, Dlmalloc<Segments>> {
@@ -152,9 +150,7 @@ fn mapped(address: *mut libc::c_void) -> *mut u8 {
 
 fn unmap(address: *mut u8, size: usize) {
     // SAFETY: the block was mapped with this size and is no longer used. If the system refuses, the memory leaks.
-    unsafe {
-        libc::munmap(address.cast(), size);
-    }
+    unsafe { libc::munmap(address.cast(), size) };
 }
 
 fn remap(address: *mut u8, size: usize, wanted: usize) -> *mut u8 {
