@@ -40,11 +40,8 @@ enum Frame {
     Close,
 }
 
-struct Head {
-    response: Response,
-    frame: Frame,
-    keeps_alive: bool,
-}
+/// The head of a response, and `true` if the connection can be reused after the body.
+type Head = (Response, Frame, bool);
 
 pub struct Exchange {
     stream: Transport,
@@ -77,7 +74,7 @@ impl Exchange {
         // A small request should need only one packet.
         let (start, rest) = body.split_at(body.len().min(MAX_HEAD));
         let is_sent = self.send(&[head.as_bytes(), start].concat())? && self.send(rest)?;
-        let Head { mut response, frame, keeps_alive } = self.head()?;
+        let (mut response, frame, keeps_alive) = self.head()?;
         response.body = self.body(frame, keep)?;
         self.is_reusable = is_sent && keeps_alive && frame != Frame::Close && self.bytes.is_empty();
         Ok(response)
@@ -135,7 +132,7 @@ impl Exchange {
                     self.bytes.drain(..length);
                     // Informational responses precede the final response. Status 101 is final, because the connection
                     // stops using HTTP.
-                    if !matches!(head.response.status, 100 | 102..=199) {
+                    if !matches!(head.0.status, 100 | 102..=199) {
                         return Ok(head);
                     }
                 }
@@ -242,7 +239,7 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
         Some(length) => Frame::Length(length),
         None => Frame::Close,
     };
-    Ok(Head { response, frame, keeps_alive })
+    Ok((response, frame, keeps_alive))
 }
 
 fn malformed() -> io::Error {

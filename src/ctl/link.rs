@@ -268,10 +268,6 @@ impl Link {
         self.query(command)?.ok_or_else(|| refusal(command, "NOT_FOUND"))
     }
 
-    pub fn tube(&mut self, name: &str) -> Result<StatsReply> {
-        self.existing(&format!("stats-tube {name}"))
-    }
-
     /// Returns `None` if there is no such tube, and empty statistics for a hidden tube.
     pub fn visible_tube(&mut self, name: &str) -> Result<Option<StatsReply>> {
         let command = format!("stats-tube {name}");

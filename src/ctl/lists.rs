@@ -27,7 +27,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     let named = |name: &String| State::named(name.as_bytes()).ok_or_else(|| unknown(name));
     let states = call.values(&STATES).iter().map(named).collect::<Result<_, _>>()?;
     let mut link = Link::open(call)?;
-    link.tube(&name)?;
+    link.existing(&format!("stats-tube {name}"))?;
     let mut scan = Scan::run(&mut link, &Wanted { tubes: vec![name], states, above })?;
     if !scan.was_listed {
         tell("the server does not support list-jobs: all IDs were tried");

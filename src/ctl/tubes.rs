@@ -117,7 +117,7 @@ pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8> {
     if none || !settings.is_empty() {
         return link.expect(format!("set-tube {name} {settings}").trim_end(), "SET").map(|_| DONE);
     }
-    let stats = link.tube(&name)?;
+    let stats = link.existing(&format!("stats-tube {name}"))?;
     out.line(&on_one_line(stats.text("settings").as_bytes())).map(|()| DONE)
 }
 

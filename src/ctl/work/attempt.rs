@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,8 +48,8 @@ pub trait Attempt {
     fn outcome(&mut self) -> io::Result<Option<Outcome>>;
     /// The outcome becomes available soon afterwards.
     fn abort(&mut self);
-    fn too_long(&self, seconds: u64) -> String;
-    fn reason(&mut self, message: &str) -> Vec<u8>;
+    /// Returns at most `capacity` bytes of the output of the command or the endpoint.
+    fn output(&mut self, capacity: usize) -> Vec<u8>;
     fn spare(&mut self) -> Option<Spare> {
         None
     }
@@ -83,11 +83,6 @@ impl Outcome {
     }
 }
 
-pub struct Program {
-    pub path: PathBuf,
-    pub arguments: Vec<String>,
-}
-
 /// A background process can keep stderr open, so reading ends this long after the command.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -99,12 +94,12 @@ pub struct CommandAttempt {
 }
 
 impl CommandAttempt {
-    pub fn start(program: &Program, job: &Task, body: &[u8]) -> io::Result<CommandAttempt> {
+    pub fn start(path: &Path, arguments: &[String], job: &Task, body: &[u8]) -> io::Result<CommandAttempt> {
         let mut file = system::nameless_file()?;
         file.write_all(body)?;
         file.rewind()?;
-        let mut child = Command::new(&program.path)
-            .args(&program.arguments)
+        let mut child = Command::new(path)
+            .args(arguments)
             .env("BEANPOLE_JOB_ID", job.id.to_string())
             .env("BEANPOLE_JOB_TUBE", &job.tube)
             .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
@@ -152,21 +147,13 @@ impl Attempt for CommandAttempt {
         }
     }
 
-    fn too_long(&self, seconds: u64) -> String {
-        format!("killed after {seconds} s")
-    }
-
-    fn reason(&mut self, message: &str) -> Vec<u8> {
+    fn output(&mut self, capacity: usize) -> Vec<u8> {
         let _ = self.is_over.recv_timeout(PATIENCE);
         let kept = self.end.lock();
         let last = kept.trim_ascii();
-        let capacity = KEPT - message.len().min(KEPT) - 2;
         let from = last.len().saturating_sub(capacity);
         // A UTF-8 character may have been truncated.
         let from = (from..last.len()).find(|at| last[*at] & 0xc0 != 0x80).unwrap_or(last.len());
-        if from == last.len() {
-            return message.as_bytes().to_vec();
-        }
-        [message.as_bytes(), b": ", &last[from..]].concat()
+        last[from..].to_vec()
     }
 }

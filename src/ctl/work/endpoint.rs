@@ -150,18 +150,9 @@ impl Attempt for Delivery {
         control.closer.iter().for_each(Closer::close);
     }
 
-    fn too_long(&self, seconds: u64) -> String {
-        format!("no response within {seconds} s")
-    }
-
-    fn reason(&mut self, message: &str) -> Vec<u8> {
+    fn output(&mut self, capacity: usize) -> Vec<u8> {
         let body = self.body.trim_ascii();
-        if body.is_empty() {
-            return message.as_bytes().to_vec();
-        }
-        let mut reason = [message.as_bytes(), b": ", body].concat();
-        reason.truncate(KEPT);
-        reason
+        body[..body.len().min(capacity)].to_vec()
     }
 
     fn spare(&mut self) -> Option<Spare> {

@@ -15,13 +15,13 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::prelude::*;
-use attempt::{Program, MAX_BACKOFF};
+use attempt::MAX_BACKOFF;
 use endpoint::Endpoint;
 use shared::SharedState;
 use worker::Worker;
 
 enum Action {
-    Run(Program),
+    Run(PathBuf, Vec<String>),
     Post(Arc<Endpoint>),
 }
 
@@ -45,7 +45,7 @@ impl Action {
                 let authority = call.value(&AUTHORITY).map(PathBuf::from);
                 Ok(Action::Post(Arc::new(Endpoint::parse(&url, authority)?)))
             }
-            (None, Some((name, rest))) => Ok(Action::Run(Program { path: find(name)?, arguments: rest.to_vec() })),
+            (None, Some((name, rest))) => Ok(Action::Run(find(name)?, rest.to_vec())),
             (Some(_), Some(_)) => Err(Problem::usage("work: --url and a command exclude each other")),
             (None, None) => Err(Problem::usage("work: no command behind --, and no --url")),
         }

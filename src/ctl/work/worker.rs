@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{Attempt, CommandAttempt, Outcome, Spare, Task, MAX_BACKOFF};
+use super::attempt::{Attempt, CommandAttempt, Outcome, Spare, Task, KEPT, MAX_BACKOFF};
 use super::endpoint::Delivery;
 use super::shared::{SharedState, Stop};
 use super::{Action, Plan};
@@ -123,7 +123,9 @@ impl Worker {
     fn start(&mut self, job: &Task, body: &Arc<Vec<u8>>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
-            Action::Run(program) => return Ok((Box::new(CommandAttempt::start(program, job, body)?), max_time)),
+            Action::Run(path, arguments) => {
+                return Ok((Box::new(CommandAttempt::start(path, arguments, job, body)?), max_time));
+            }
             Action::Post(endpoint) => endpoint.clone(),
         };
         let seconds = max_time.unwrap_or(job.ttr);
@@ -145,14 +147,21 @@ impl Worker {
                     let backoff = self.plan.backoff;
                     self.link().release(job.id, job.pri, backoff)?;
                     let what = match &self.plan.action {
-                        Action::Run(program) => format!("{}: ", program.path.display()),
+                        Action::Run(path, _) => format!("{}: ", path.display()),
                         Action::Post(_) => String::new(),
                     };
                     return Err(Problem::refused(format!("work: {what}{}", plain(&error))));
                 }
             };
             let (outcome, mut connection) = self.await_outcome(&mut *attempt, job, limit);
-            let reason = outcome.failure().map(|message| attempt.reason(message));
+            let reason = outcome.failure().map(|message| {
+                let output = attempt.output(KEPT.saturating_sub(message.len() + 2));
+                if output.is_empty() {
+                    message.into()
+                } else {
+                    [message.as_bytes(), b": ", &output].concat()
+                }
+            });
             self.spare = attempt.spare();
             self.is_down = matches!(outcome, Outcome::Unreachable(_));
             if let Outcome::Busy(_, seconds) = outcome {
@@ -190,7 +199,7 @@ impl Worker {
     fn show(&self, job: &Task, begun: Instant, outcome: &Outcome, reason: Option<&[u8]>, verdict: &str) {
         let went = match (reason, outcome.failure(), &self.plan.action) {
             // The command has already written the rest of the reason to stderr.
-            (_, Some(message), Action::Run(_)) => message.to_owned(),
+            (_, Some(message), Action::Run(..)) => message.to_owned(),
             (Some(reason), ..) => excerpt(reason),
             _ => "done".to_owned(),
         };
@@ -240,7 +249,10 @@ impl Worker {
                 if stop == Stop::Now {
                     aborted = Some(Outcome::Stopped);
                 } else if let Some(seconds) = limit.filter(|_| end.is_some_and(|end| now >= end)) {
-                    aborted = Some(Outcome::Failed(attempt.too_long(seconds)));
+                    aborted = Some(Outcome::Failed(match &self.plan.action {
+                        Action::Run(..) => format!("killed after {seconds} s"),
+                        Action::Post(_) => format!("no response within {seconds} s"),
+                    }));
                 }
                 if aborted.is_some() {
                     attempt.abort();
