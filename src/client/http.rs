@@ -9,8 +9,6 @@ use super::Transport;
 
 const MAX_HEAD: usize = 32 * 1024;
 
-const MAX_HEADERS: usize = 100;
-
 /// Bytes of the line before a chunk.
 const MAX_LINE: usize = 1024;
 
@@ -123,7 +121,7 @@ impl Exchange {
 
     fn head(&mut self) -> io::Result<Head> {
         loop {
-            let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+            let mut headers = [EMPTY_HEADER; 100];
             let mut response = httparse::Response::new(&mut headers);
             let parsed = response.parse(&self.bytes);
             match parsed {

@@ -22,9 +22,6 @@ pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, Reserved
 /// In bytes. Servers send less than 300.
 const MAX_REPLY_LINE: u64 = 4096;
 
-/// These replies contain a body, whose length is the last word of the line.
-const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
-
 /// A connection to a beanstalk server.
 ///
 /// Times are in whole seconds, as in the protocol. A method fails with [`ClientError::Refused`] if the server sends an
@@ -393,7 +390,8 @@ impl Client {
         line.truncate(line.len() - 2);
         let line = String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData)?;
         let mut words = line.split(' ');
-        let Some(word) = words.next().filter(|word| WITH_BODY.contains(word)) else {
+        // In these replies, the last word of the line is the length of the body.
+        let Some(word @ ("RESERVED" | "FOUND" | "OK")) = words.next() else {
             return Ok(Reply { line, body: Vec::new() });
         };
         let max = self.memory / if word == "OK" { 64 } else { 4 };

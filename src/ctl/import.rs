@@ -5,9 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::prelude::*;
+use super::put::MAX_REPORTS;
 use crate::engine::State;
-
-const MAX_REPORTS: u64 = 10;
 
 /// Bytes of a job of 1 GiB, in base64 or escaped.
 const MAX_LINE: u64 = 6 << 30;

@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::prelude::*;
 
-const LONGEST: u64 = u32::MAX as u64;
-
 const POLL: Duration = Duration::from_millis(500);
 
 type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result;
@@ -202,7 +200,7 @@ pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
 
 fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000) as u64);
-    let command = format!("wait {id} {}", left.unwrap_or(LONGEST));
+    let command = format!("wait {id} {}", left.unwrap_or(u32::MAX.into()));
     let reply = link.ask_within(&command, left)?;
     match first_word(&reply.line) {
         "DELETED" => out.line(&format!("{id} deleted")).map(|()| DONE),

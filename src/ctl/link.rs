@@ -10,8 +10,6 @@ use crate::protocol::text::unquote;
 use crate::settings::options::{host_and_port, host_port, needs_tls};
 use crate::shared::system;
 
-const PORT: u16 = 11_300;
-
 const TLS: &str = "beanstalks://";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +42,7 @@ impl ServerName {
         }
         let (host, port) = host_port(secure.unwrap_or(text), &forms).map_err(|reason| invalid(&reason))?;
         let host = if host.is_empty() { "127.0.0.1".to_owned() } else { host };
-        match (port.unwrap_or(PORT), secure) {
+        match (port.unwrap_or(11_300), secure) {
             (0, _) => Err(invalid(&forms)),
             (port, None) => Ok(ServerName::Tcp(host, port)),
             (port, Some(rest)) if !rest.contains("://") => Ok(ServerName::Tls(host, port)),
@@ -349,8 +347,6 @@ pub fn refusal(command: &str, line: &str) -> Box<Problem> {
 /// stops reading.
 pub const MAX_BATCH: usize = 512;
 
-const BATCH_BYTES: usize = 64 * 1024;
-
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;
 
 /// Commands with unread replies. The caller interprets a reply by the note of its command.
@@ -372,7 +368,7 @@ impl<T> Pipeline<T> {
     }
 
     pub fn send_full_batch(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
-        if self.bytes.len() < BATCH_BYTES && self.unsent.len() < MAX_BATCH {
+        if self.bytes.len() < 64 * 1024 && self.unsent.len() < MAX_BATCH {
             return Ok(());
         }
         self.push(link, each)

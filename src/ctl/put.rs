@@ -6,7 +6,7 @@ use super::prelude::*;
 use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;
 
-const MAX_REPORTS: u64 = 10;
+pub const MAX_REPORTS: u64 = 10;
 
 struct Put<'a> {
     link: Link,

@@ -9,17 +9,14 @@ use crate::protocol::beanstalk::read_settings;
 /// Keeps workers away from a job, for example until it is buried.
 pub const MAX_DELAY: u32 = u32::MAX;
 
-/// Headings, and keys in the server's reply, or [`OTHER`].
+/// Headings, and keys in the server's reply. The empty key stands for held jobs and schedules.
 #[rustfmt::skip]
 const COLUMNS: [(&str, &str); 12] = [
     ("tube", "name"), ("ready", "current-jobs-ready"), ("reserved", "current-jobs-reserved"),
-    ("delayed", "current-jobs-delayed"), ("buried", "current-jobs-buried"), ("other", OTHER),
+    ("delayed", "current-jobs-delayed"), ("buried", "current-jobs-buried"), ("other", ""),
     ("waiting", "current-waiting"), ("total", "total-jobs"), ("deleted", "cmd-delete"), ("paused", "pause-time-left"),
     ("watching", "current-watching"), ("oldest ready", "oldest-ready-age"),
 ];
-
-/// Held jobs and schedules, of which most tubes have none.
-const OTHER: &str = "";
 
 pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
     let mut commands: Vec<String> = call.tubes()?.iter().map(|name| format!("stats-tube {name}")).collect();
@@ -72,7 +69,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
         }
         Some(stats) => list.add(&|| stats.object(), &|| {
             let numbers = COLUMNS.iter().skip(1).map(|(_, key)| match *key {
-                OTHER => stats.other_jobs().to_string(),
+                "" => stats.other_jobs().to_string(),
                 key => stats.text(key).to_owned(),
             });
             [name.to_owned()].into_iter().chain(numbers).collect()

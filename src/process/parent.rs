@@ -95,8 +95,6 @@ impl Drop for PidFile {
 /// Linux before 5.3, for example, cannot wait for the end of the parent.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-const STACK: usize = 64 * 1024;
-
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
@@ -158,7 +156,7 @@ impl Parent {
 
     /// A thread raises SIGTERM when the parent ends.
     pub fn tie(self) -> io::Result<()> {
-        std::thread::Builder::new().name("parent".to_owned()).stack_size(STACK).spawn(move || {
+        std::thread::Builder::new().name("parent".to_owned()).stack_size(64 * 1024).spawn(move || {
             self.wait();
             log::info!("the process that started this one has ended");
             let _ = signal_hook::low_level::raise(SIGTERM);

@@ -16,9 +16,6 @@ use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
 use super::lock_order::LeafMutex;
 use super::system::{is_proc, O_PATH};
 
-/// Links in a path, as in the kernel.
-const MAX_LINKS: usize = 40;
-
 #[derive(Debug)]
 pub struct FilePlace {
     folder: OwnedFd,
@@ -59,7 +56,8 @@ impl FilePlace {
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
-                Ok(target) if is_safe && links < MAX_LINKS => {
+                // The kernel follows as many links.
+                Ok(target) if is_safe && links < 40 => {
                     links += 1;
                     let target = PathBuf::from(target);
                     if target.is_absolute() {

@@ -10,8 +10,6 @@ const JOBS_PER_TUBE: usize = 1000;
 
 const ALL_JOBS: usize = 2000;
 
-const CONNECTIONS: usize = 5000;
-
 /// Seconds after which a waiting job or a working client is highlighted, as on the web page.
 pub const LONG: u64 = 300;
 
@@ -87,7 +85,7 @@ impl Boards {
             }
         }
         let mut rows = Vec::new();
-        lists::each_connection(link, CONNECTIONS, &mut |it| {
+        lists::each_connection(link, 5000, &mut |it| {
             rows.extend(worker(it, &self.with_ready));
             Ok(())
         })?;

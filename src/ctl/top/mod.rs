@@ -21,9 +21,6 @@ use model::{Listing, Model, COLUMNS};
 use screen::View;
 use terminal::{Key, Terminal};
 
-/// In milliseconds. New data is displayed after each wait.
-const KEY_TIMEOUT_MILLIS: u16 = 50;
-
 const MAX_INTERVAL: u64 = 3600;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,7 +119,8 @@ impl Top {
                 terminal::show(&screen::frame(&self.model, &self.view))?;
             }
             is_new = false;
-            for key in terminal::keys(&terminal.typed(KEY_TIMEOUT_MILLIS)?) {
+            // New data is displayed after each wait of 50 milliseconds.
+            for key in terminal::keys(&terminal.typed(50)?) {
                 is_new = true;
                 match key {
                     Key::Interrupt => return Ok(()),

@@ -123,23 +123,13 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let count = |key: &str| summary.stats.number(key);
     let frozen = if view.is_frozen { "  FROZEN" } else { "" };
     let filter = if model.filter.is_empty() { String::new() } else { format!("  FILTER {}", model.filter) };
-    let first = format!(
-        "beanpole {}{filter}{frozen}  up {}  conns {} ({} waiting)  tubes {}",
-        shown(view.server.as_bytes()),
-        span(count("uptime")),
-        count("current-connections"),
-        count("current-waiting"),
-        count("current-tubes"),
-    );
-    let second = format!(
-        "ready {}  reserved {}  delayed {}  buried {}  other {}  timeouts {}",
-        count("current-jobs-ready"),
-        count("current-jobs-reserved"),
-        count("current-jobs-delayed"),
-        count("current-jobs-buried"),
-        summary.stats.other_jobs(),
-        count("job-timeouts"),
-    );
+    let [up, conns, waiting, tubes] =
+        ["uptime", "current-connections", "current-waiting", "current-tubes"].map(|key| count(key));
+    let (server, up) = (shown(view.server.as_bytes()), span(up));
+    let first = format!("beanpole {server}{filter}{frozen}  up {up}  conns {conns} ({waiting} waiting)  tubes {tubes}");
+    let jobs = ["ready", "reserved", "delayed", "buried"];
+    let jobs = jobs.map(|state| format!("{state} {}", count(&format!("current-jobs-{state}")))).join("  ");
+    let second = format!("{jobs}  other {}  timeouts {}", summary.stats.other_jobs(), count("job-timeouts"));
     let put = summary.puts.back().copied().unwrap_or(0);
     let capacity = HISTORY.min(width.saturating_sub(40));
     let skip = summary.puts.len().saturating_sub(capacity);

@@ -22,8 +22,6 @@ const KEEP: Duration = Duration::from_secs(1);
 /// The worker thread should detect the job's time limit first.
 const GRACE: Duration = Duration::from_secs(1);
 
-const STACK: usize = 256 * 1024;
-
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 pub struct Endpoint {
@@ -125,7 +123,7 @@ impl Delivery {
         let (sender, answers) = bounded(1);
         let control = Arc::new(Mutex::new(Control::default()));
         let (head, own_control) = (endpoint.head(job, body.len()), control.clone());
-        std::thread::Builder::new().stack_size(STACK).spawn(move || {
+        std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
             let _ = sender.send(send(&endpoint, &head, &body, spare, (end + GRACE, &own_control)));
             ended();
         })?;

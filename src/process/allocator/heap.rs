@@ -22,8 +22,6 @@ const SEGMENT: usize = 1 << 20;
 /// together.
 const GAP: usize = 64 * 1024;
 
-/// dlmalloc's page size in bytes. No supported system has larger pages.
-const PAGE: usize = 64 * 1024;
 /// The smallest page size of a supported system. Mapped blocks have at least this alignment.
 const ALIGNED: usize = 4096;
 
@@ -134,7 +132,8 @@ unsafe impl Allocator for Segments {
     }
 
     fn page_size(&self) -> usize {
-        PAGE
+        // No supported system has larger pages.
+        64 * 1024
     }
 }
 

@@ -13,16 +13,6 @@ mod heap;
 #[global_allocator]
 static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 
-/// Blocks of at least this many bytes are mapped separately, and return to the system when freed. Growing tables and
-/// buffers are this large. Bodies within the default size limit are smaller, because mapping them would be slow.
-#[cfg(target_env = "gnu")]
-const MMAP_THRESHOLD: i32 = 64 * 1024;
-
-/// More free bytes at the end of a heap return to the system. With a smaller threshold, memory would be returned and
-/// requested again every few bodies.
-#[cfg(target_env = "gnu")]
-const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
-
 /// Free bytes that every heap keeps at its end, for a few bodies above the mmap threshold. Mapping such a body costs
 /// several times as much as processing it.
 #[cfg(target_env = "gnu")]
@@ -36,9 +26,13 @@ pub fn configure(is_limited: bool) {
     use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_MXFAST, M_TOP_PAD, M_TRIM_THRESHOLD};
     // SAFETY: the calls set numbers inside malloc, under its own lock. Unknown or invalid values are ignored.
     unsafe {
-        // Setting a threshold also disables its automatic adjustment.
-        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
-        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+        // Larger blocks are mapped separately, and return to the system when freed. Growing tables and buffers are this
+        // large. Bodies within the default size limit are smaller, because mapping them would be slow. Setting a
+        // threshold also disables its automatic adjustment.
+        mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+        // More free bytes at the end of a heap return to the system. With a smaller threshold, memory would be returned
+        // and requested again every few bodies.
+        mallopt(M_TRIM_THRESHOLD, 2 * 1024 * 1024);
         mallopt(M_TOP_PAD, TOP_PAD);
         // `malloc_trim` would not return memory at the end of a thread's heap if it had to merge freed small blocks, so
         // merge them immediately.

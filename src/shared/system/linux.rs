@@ -21,9 +21,6 @@ pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 /// Polled because a read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-const GROUPS: usize = 32;
-const MAX_GROUPS: usize = 65_536;
-
 /// Unlike other clocks, counts while the machine is suspended.
 pub fn boot_time() -> Duration {
     // Available since Linux 2.6.39.
@@ -43,12 +40,13 @@ pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     let mut process = [0; 3];
     super::option(&socket, libc::SO_PEERCRED, &mut process)?;
     let [_, user, group] = process;
-    let mut groups = vec![0; GROUPS];
+    let mut groups = vec![0; 32];
     let count = super::option(&socket, libc::SO_PEERGROUPS, &mut groups).or_else(|error| {
         if error.raw_os_error() != Some(libc::ERANGE) {
             return Err(error);
         }
-        groups.resize(MAX_GROUPS, 0);
+        // The maximum number of groups of a process.
+        groups.resize(65_536, 0);
         super::option(&socket, libc::SO_PEERGROUPS, &mut groups)
     });
     // Kernels before 4.13 report only the primary group.
