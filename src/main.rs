@@ -162,7 +162,13 @@ fn start_and_serve(settings: Settings, reopens: bool, report: &mut dyn FnMut(Opt
     in_folder(cluster::restore_aside)?;
     let server = start(settings)?;
     in_folder(cluster::leave_cluster)?;
-    let _port_file = follow_parent(&server, starter.port_file.as_deref(), parent).map_err(|problem| (1, problem))?;
+    let port_file = starter.port_file.as_deref().map(|path| {
+        let file = PortFile::write(path, server.first_address());
+        file.map_err(|error| (1, format!("cannot write {} (--port-file): {error}", path.display())))
+    });
+    let tied = parent.map_or(Ok(()), Parent::tie);
+    tied.map_err(|error| (1, format!("cannot wait for the end of the parent (--exit-with-parent): {error}")))?;
+    let _port_file = port_file.transpose()?;
     log_addresses(&server);
     report(None);
     systemd::notify("READY=1");
@@ -178,16 +184,6 @@ fn no_signals(error: io::Error) -> Failure {
 
 fn log_addresses(server: &Server) {
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
-}
-
-fn follow_parent(server: &Server, path: Option<&Path>, parent: Option<Parent>) -> Result<Option<PortFile>, String> {
-    let file = path.map(|path| {
-        let file = PortFile::write(path, server.first_address());
-        file.map_err(|error| format!("cannot write {} (--port-file): {error}", path.display()))
-    });
-    let tied = parent.map_or(Ok(()), Parent::tie);
-    tied.map_err(|error| format!("cannot wait for the end of the parent (--exit-with-parent): {error}"))?;
-    file.transpose()
 }
 
 fn run_in_cluster(cluster: &Cluster, mut settings: Settings, mut signals: Signals, reloads: bool) -> Outcome {

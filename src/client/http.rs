@@ -12,9 +12,6 @@ const MAX_HEAD: usize = 32 * 1024;
 /// Bytes of the line before a chunk.
 const MAX_LINE: usize = 1024;
 
-/// How often an early response is checked for while the server does not read the request.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
 #[derive(Clone, Copy)]
 pub enum Keep {
     /// The body, of at most this many bytes. A body that ends only when the connection closes is an error.
@@ -89,7 +86,8 @@ impl Exchange {
     /// Returns `false` if the server responds or closes the connection before all bytes are sent.
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
         while !bytes.is_empty() {
-            self.limit(POLL_INTERVAL)?;
+            // An early response is checked for while the server does not read the request.
+            self.limit(Duration::from_millis(50))?;
             match self.stream.write(bytes) {
                 Ok(0) => return Ok(false),
                 Ok(count) => bytes = &bytes[count..],

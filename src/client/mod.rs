@@ -92,9 +92,9 @@ impl Client {
         Client { stream: BufReader::new(transport), memory: u64::MAX }
     }
 
-    /// Sets the timeout of each read and write. The default is `None`, which means no timeout. A call that takes longer
-    /// fails with `WouldBlock` or `TimedOut`, and makes the connection unusable. The timeout must exceed the longest
-    /// wait for a job.
+    /// Sets the timeout of each read and write; `None`, the default, means no timeout. After a timeout, the call fails
+    /// with `WouldBlock` or `TimedOut`, and the connection is unusable. The timeout must exceed the longest wait for a
+    /// job.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.get_ref().set_timeout(limit)
     }
@@ -173,9 +173,9 @@ impl Client {
         Ok(words.unwrap_or_default().trim_matches('"').split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Reserves up to `count` jobs. The maximum of `count` is 1,000. Waits for at most `timeout` seconds for the first
-    /// job, or does not wait if `timeout` is `None`. Returns an empty list if no job is available. Fails with
-    /// `DEADLINE_SOON` in the same cases as [`Client::reserve`].
+    /// Reserves up to `count` jobs, at most 1,000. Waits up to `timeout` seconds for the first job, or not at all if
+    /// `timeout` is `None`. Returns an empty list if no job is available. Fails with `DEADLINE_SOON` like
+    /// [`Client::reserve`].
     pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<ReservedJob>> {
         let timeout = timeout.map_or(String::new(), |seconds| format!(" {seconds}"));
         self.command(&format!("reserve-batch {count}{timeout}"))?;
@@ -283,8 +283,7 @@ impl Client {
     }
 
     /// Reports that a reserved job has failed. Returns the number of seconds until the next try, or `None` if the
-    /// server buried the job. A job is buried if no tries remain, or if the number of tries is not limited. The server
-    /// stores the first 4,096 bytes of `reason`.
+    /// server buried the job because no tries remain or are configured. The server stores 4,096 bytes of `reason`.
     pub fn fail(&mut self, id: u64, pri: u32, reason: &[u8]) -> Result<Option<u64>> {
         self.send(&[format!("fail {id} {pri} {}\r\n", reason.len()).as_bytes(), reason, b"\r\n"].concat())?;
         let reply = self.reply()?;

@@ -184,9 +184,6 @@ pub fn members() -> Vec<&'static str> {
     KEYS.iter().map(|(key, _)| *key).chain(encoded).collect()
 }
 
-/// Bytes of a `put` command without tags.
-const PUT_LINE: usize = 64;
-
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(pub StatsReply);
 
@@ -239,9 +236,10 @@ impl JobTags {
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
         let (key, bound) = (self.key(), text("concurrency-key"));
         if !key.is_empty() {
+            // The rest of the command has up to 564 bytes.
             let known = can.has("idp")
                 && (can.has("export") || !yaml::is_quoted_name(key))
-                && key.len() + 500 < MAX_PUT_LINE - PUT_LINE;
+                && key.len() + 500 < MAX_PUT_LINE - 64;
             add("idempotency-key", format!(" idp:{key}{}", suffix(number("idempotency-ttl"))), known);
         }
         if !bound.is_empty() {

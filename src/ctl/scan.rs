@@ -223,8 +223,6 @@ fn highest_id(link: &mut Link) -> Result<u64> {
 /// Additional IDs to try, because a server can skip IDs or assign them to rejected jobs.
 const SLACK: u64 = 64;
 
-const MAX_IDS: u64 = 100_000;
-
 struct Tail<'a> {
     call: &'a Call,
     out: &'a mut Out,
@@ -266,7 +264,7 @@ impl Tail<'_> {
             let new = total.checked_sub(known).ok_or_else(|| Problem::refused("the server has restarted"))?;
             known = total;
             if new > 0 {
-                let ids: Vec<u64> = (next..next + new.min(MAX_IDS) + SLACK).collect();
+                let ids: Vec<u64> = (next..next + new.min(100_000) + SLACK).collect();
                 let last = self.show(&ids)?;
                 if last.is_none() {
                     tell("jobs were put and deleted before they could be shown");

@@ -92,9 +92,6 @@ impl Drop for PidFile {
     }
 }
 
-/// Linux before 5.3, for example, cannot wait for the end of the parent.
-const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
@@ -172,7 +169,8 @@ impl Parent {
                     Err(Errno::EINTR) => {}
                     _ => return,
                 },
-                None => std::thread::sleep(CHECK_INTERVAL),
+                // Linux before 5.3, for example, cannot wait for the end of the parent.
+                None => std::thread::sleep(Duration::from_millis(500)),
             }
         }
     }

@@ -6,10 +6,6 @@ use crate::ctl::lists;
 use crate::ctl::prelude::*;
 use crate::engine::State;
 
-const JOBS_PER_TUBE: usize = 1000;
-
-const ALL_JOBS: usize = 2000;
-
 /// Seconds after which a waiting job or a working client is highlighted, as on the web page.
 pub const LONG: u64 = 300;
 
@@ -152,7 +148,8 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> = tubes.iter().map(|(tube, stats)| (&tube[..], count(stats), Vec::new())).collect();
     let with_jobs: Vec<usize> = (0..found.len()).filter(|index| found[*index].1 > 0).collect();
-    let share = JOBS_PER_TUBE.min(ALL_JOBS / with_jobs.len().max(1));
+    // In one poll, at most 1,000 jobs of a tube, and 2,000 jobs of all tubes.
+    let share = 1000.min(2000 / with_jobs.len().max(1));
     let (mut ids, mut refused) = (Vec::new(), None);
     let mut lists = with_jobs.iter().map(|index| format!("{} {} 0 {share}", found[*index].0, state.word()));
     ask_each(link, "list-jobs", &mut lists, &mut |number, reply| {

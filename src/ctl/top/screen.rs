@@ -237,7 +237,9 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
         let body = detail.next.iter().find_map(|(_, job)| Some(&job.as_ref()?.1[..])).unwrap_or_default();
         for (heading, text) in [("last-error", stats.text("last-error").as_bytes()), ("body", body)] {
             if !text.is_empty() {
-                wrapped(heading, text, width, 5, lines);
+                let text = format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * 5)]));
+                let text: Vec<char> = text.chars().collect();
+                lines.extend(text.chunks(width).take(5).map(|line| line.iter().collect::<String>()));
             }
         }
     } else {
@@ -250,12 +252,6 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
         lines.push(String::new());
     }
     figures(stats, view, lines);
-}
-
-fn wrapped(heading: &str, text: &[u8], width: usize, max_lines: usize, lines: &mut Vec<String>) {
-    let text = format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * max_lines)]));
-    let text: Vec<char> = text.chars().collect();
-    lines.extend(text.chunks(width).take(max_lines).map(|line| line.iter().collect::<String>()));
 }
 
 /// If there is not enough room, omits zeros except those that explain why nobody takes a job.

@@ -21,9 +21,6 @@ pub const MAX_BACKOFF: u64 = 3600;
 /// Bytes of a failure reason.
 pub const KEPT: usize = 4096;
 
-/// A worker learns at a touch that its job was revoked.
-const TOUCH: Duration = Duration::from_secs(2);
-
 pub type Spare = (Transport, Instant);
 
 pub struct Task {
@@ -40,7 +37,8 @@ pub struct Task {
 
 impl Task {
     pub fn pace(&self) -> Duration {
-        TOUCH.min(Duration::from_millis(self.ttr.saturating_mul(500)))
+        // A worker learns at a touch that its job was revoked.
+        Duration::from_secs(2).min(Duration::from_millis(self.ttr.saturating_mul(500)))
     }
 }
 

@@ -16,12 +16,6 @@ use crate::settings::options::needs_tls;
 
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection is reused for this long. Common servers close idle connections after 2 seconds or more.
-const KEEP: Duration = Duration::from_secs(1);
-
-/// The worker thread should detect the job's time limit first.
-const GRACE: Duration = Duration::from_secs(1);
-
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 pub struct Endpoint {
@@ -124,7 +118,8 @@ impl Delivery {
         let control = Arc::new(Mutex::new(Control::default()));
         let (head, own_control) = (endpoint.head(job, body.len()), control.clone());
         std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
-            let _ = sender.send(send(&endpoint, &head, &body, spare, (end + GRACE, &own_control)));
+            // The worker thread should detect the job's time limit first.
+            let _ = sender.send(send(&endpoint, &head, &body, spare, (end + Duration::from_secs(1), &own_control)));
             ended();
         })?;
         Ok(Delivery { answers, control, body: Vec::new(), spare: None })
@@ -166,7 +161,8 @@ fn send(
     spare: Option<Spare>,
     (end, control): (Instant, &Mutex<Control>),
 ) -> Answer {
-    let is_usable = |(stream, since): &Spare| since.elapsed() < KEEP && !stream.has_input();
+    // Common servers close idle connections after 2 seconds or more.
+    let is_usable = |(stream, since): &Spare| since.elapsed() < Duration::from_secs(1) && !stream.has_input();
     let mut kept = spare.filter(is_usable).map(|(stream, _)| stream);
     loop {
         let is_kept = kept.is_some();
