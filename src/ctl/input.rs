@@ -1,9 +1,8 @@
 //! The input files of subcommands, and a progress bar in the last line of stderr.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use std::{fs::File, os::fd::AsFd};
 
 use super::prelude::*;
 

@@ -8,12 +8,11 @@ use std::{net::SocketAddr, os::unix::net::UnixStream, path::Path, process::ExitC
 
 use beanpole::internals::files::{FileEntry, FilePlace};
 use beanpole::internals::system;
-use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, FdFlag, OFlag};
-use nix::libc::STDERR_FILENO;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::wait::{waitpid, WaitStatus};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, getpid, getppid, getsid, setsid, ForkResult, Pid};
+use nix::{errno::Errno, libc::STDERR_FILENO};
 use signal_hook::consts::SIGTERM;
 
 pub enum Side {

@@ -1,7 +1,6 @@
 //! Writing JSON objects and reading JSON documents. Malformed input never causes a panic, and the nesting is limited.
 
-use std::borrow::Cow;
-use std::ops::RangeInclusive;
+use std::{borrow::Cow, ops::RangeInclusive};
 
 use hifijson::str::LexAlloc;
 use hifijson::token::Lex;

@@ -6,10 +6,9 @@ mod model;
 mod screen;
 mod terminal;
 
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io::IsTerminal, sync::Arc};
 
 use nix::sys::signal::{raise, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};

@@ -1,7 +1,6 @@
 //! The data model of `top`: rates, the columns of the tube table, sorting and filtering.
 
-use std::collections::VecDeque;
-use std::time::Instant;
+use std::{collections::VecDeque, time::Instant};
 
 use super::board::{Board, BoardRow};
 use crate::ctl::prelude::*;

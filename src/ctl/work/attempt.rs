@@ -3,10 +3,9 @@
 
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{path::Path, sync::Arc};
 
 use crossbeam_channel::{bounded, Receiver};
 use nix::sys::signal::{killpg, Signal};

@@ -2,9 +2,8 @@
 //! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries, a
 //! failed job is reported with `fail`, and otherwise released with an increasing delay.
 
-use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, sync::Arc};
 
 use super::attempt::{Attempt, CommandAttempt, Outcome, Spare, Task, KEPT, MAX_BACKOFF};
 use super::endpoint::Delivery;

@@ -5,9 +5,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use nix::errno::Errno;
-use nix::libc;
 use nix::sys::resource::{getrlimit, setrlimit, Resource, RLIM_INFINITY};
+use nix::{errno::Errno, libc};
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "other.rs")]
