@@ -20,7 +20,6 @@ pub enum Keep {
     Start(usize),
 }
 
-#[derive(Debug)]
 pub struct Response {
     pub status: u16,
     /// The header `Retry-After` in lower case.

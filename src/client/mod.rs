@@ -118,7 +118,7 @@ impl Client {
     /// Fails with `JOB_TOO_BIG`, `OUT_OF_MEMORY` or `DRAINING` if the server refuses the job.
     pub fn put(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32) -> Result<u64> {
         self.send_put(body, &format!("{pri} {delay} {ttr} {}", body.len()))?;
-        self.number("INSERTED")
+        Ok(self.numbered("INSERTED")?.0)
     }
 
     /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if
@@ -179,7 +179,7 @@ impl Client {
     pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<ReservedJob>> {
         let timeout = timeout.map_or(String::new(), |seconds| format!(" {seconds}"));
         self.command(&format!("reserve-batch {count}{timeout}"))?;
-        let reserved = self.number("RESERVED_BATCH")?;
+        let (reserved, _) = self.numbered("RESERVED_BATCH")?;
         (0..reserved).map(|_| self.job("RESERVED")).collect()
     }
 
@@ -449,13 +449,9 @@ impl Client {
         Ok((number, reply.body))
     }
 
-    fn number(&mut self, word: &str) -> Result<u64> {
-        Ok(self.numbered(word)?.0)
-    }
-
     fn request_number(&mut self, command: &str, word: &str) -> Result<u64> {
         self.command(command)?;
-        self.number(word)
+        Ok(self.numbered(word)?.0)
     }
 
     fn request_job(&mut self, command: &str, word: &str) -> Result<ReservedJob> {

@@ -20,7 +20,6 @@ pub static AUTHORITY: Flag = flag("cacert", "FILE", "certificate authorities for
 pub static CERTIFICATE: Flag = flag("cert", "FILE", "client certificate for TLS", ());
 pub static KEY: Flag = flag("key", "FILE", "private key of the certificate (default: in the same file)", ());
 pub static TOKEN: Flag = flag("token-file", "FILE", "authenticate with the token in FILE", ());
-/// Every subcommand with [`SERVER`] has these options.
 pub static CONNECTION_OPTIONS: [&Flag; 4] = [&AUTHORITY, &CERTIFICATE, &KEY, &TOKEN];
 pub static JSON: Flag = flag("json", "", "print one JSON object per line", ());
 pub static YES: Flag = flag("y,yes", "", "do not ask for confirmation", ());

@@ -79,7 +79,6 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;
     let progress = found.report.progress;
-    // If stdout is closed, the exit code reports the result.
     let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
     for problem in &found.report.problems {
         let _ = out.line(&format!("damaged: {problem}"));

@@ -181,15 +181,11 @@ impl Import<'_> {
             if self.line > self.skip && !line.trim_ascii().is_empty() {
                 match ImportLine::parse(&line) {
                     Ok(line) => self.add(line)?,
-                    Err(problem) => self.refuse(&problem),
+                    Err(problem) => self.results.refuse(self.line, &problem),
                 }
             }
         }
         self.settle()
-    }
-
-    fn refuse(&mut self, problem: &str) {
-        self.results.refuse(self.line, problem);
     }
 
     fn send_full_batch(&mut self) -> Result {
@@ -237,7 +233,7 @@ impl Import<'_> {
         for (command, expected) in commands {
             match self.link.expect(command, expected) {
                 Err(problem) if problem.code == REFUSED => {
-                    self.refuse(&problem.text);
+                    self.results.refuse(self.line, &problem.text);
                     return Ok(false);
                 }
                 done => done?,
@@ -273,11 +269,11 @@ impl Import<'_> {
             return Ok(());
         }
         if is_buried && !self.can_bury()? {
-            self.refuse("the server does not support reserve-job, so the job cannot be buried");
+            self.results.refuse(self.line, "the server does not support reserve-job, so the job cannot be buried");
             return Ok(());
         }
         if job.state == State::Scheduled && !self.abilities()?.has("cron") {
-            self.refuse("the server does not support schedules");
+            self.results.refuse(self.line, "the server does not support schedules");
             return Ok(());
         }
         let is_exact = is_buried && self.abilities()?.has("export");

@@ -13,7 +13,7 @@ use crate::shared::system;
 const TLS: &str = "beanstalks://";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum ServerName {
+pub enum ServerName {
     /// A host without brackets, and a port.
     Tcp(String, u16),
     Tls(String, u16),
@@ -78,8 +78,8 @@ const MAX_TOKEN: usize = 217;
 
 #[derive(Clone)]
 pub struct ServerTarget {
-    server: ServerName,
-    timeout: Option<u64>,
+    pub server: ServerName,
+    timeout: Option<Duration>,
     token: Option<String>,
     security: Security,
 }
@@ -88,6 +88,7 @@ impl ServerTarget {
     pub fn of(call: &Call) -> Result<ServerTarget> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
+        let timeout = (timeout > 0).then(|| Duration::from_secs(timeout));
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
         let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
@@ -107,15 +108,11 @@ impl ServerTarget {
         let [authority, certificate, key] = files;
         let files = is_tls.then_some(ClientTlsFiles { authority, certificate, key });
         let security = Security::load(files.as_ref()).map_err(Problem::refused)?;
-        Ok(ServerTarget { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), token, security })
-    }
-
-    pub fn name(&self) -> String {
-        self.server.name()
+        Ok(ServerTarget { server, timeout, token, security })
     }
 
     pub fn connect(&self) -> Result<Link> {
-        let limit = self.limit();
+        let limit = self.timeout;
         let connected = match &self.server {
             ServerName::Unix(path) => Client::connect_unix(path),
             ServerName::Tls(host, port) => {
@@ -140,12 +137,8 @@ impl ServerTarget {
         Ok(Link { client, target: self.clone(), unchecked: 0 })
     }
 
-    fn limit(&self) -> Option<Duration> {
-        self.timeout.map(Duration::from_secs)
-    }
-
     fn failed(&self, error: &std::io::Error) -> Box<Problem> {
-        Problem::connection(&self.name(), error, self.timeout)
+        Problem::connection(&self.server.name(), error, self.timeout)
     }
 }
 
@@ -205,10 +198,10 @@ impl Link {
 
     /// Adds `seconds` to the timeout. `None` waits indefinitely.
     pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply> {
-        let limit = self.target.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
+        let limit = self.target.timeout.zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.target.failed(&error))?;
         let reply = self.ask(command)?;
-        self.client.set_timeout(self.target.limit()).map_err(|error| self.target.failed(&error))?;
+        self.client.set_timeout(self.target.timeout).map_err(|error| self.target.failed(&error))?;
         Ok(reply)
     }
 

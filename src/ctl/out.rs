@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::time::Duration;
 
 use nix::unistd::write;
 
@@ -214,11 +215,10 @@ impl Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
-    /// A timeout happens after this many `seconds`.
-    pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Box<Problem> {
-        let text = match (error.kind(), seconds) {
-            (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {
-                format!("{server}: no answer within {seconds} s")
+    pub fn connection(server: &str, error: &io::Error, timeout: Option<Duration>) -> Box<Problem> {
+        let text = match (error.kind(), timeout) {
+            (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(timeout)) => {
+                format!("{server}: no answer within {} s", timeout.as_secs())
             }
             (io::ErrorKind::UnexpectedEof, _) => format!("{server}: the server closed the connection"),
             (io::ErrorKind::OutOfMemory, _) => format!("{server}: the replies are too large for the memory here"),

@@ -48,8 +48,7 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// The original process exits. The standard files of this process become /dev/null, except stderr with
-    /// `keeps_stderr`.
+    /// The standard files become /dev/null, except stderr with `keeps_stderr`.
     pub fn announce(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;

@@ -69,7 +69,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
     let view = View {
-        server: target.name(),
+        server: target.server.name(),
         interval,
         colors: set("NO_COLOR").is_none(),
         unicode: locale.contains("utf-8") || locale.contains("utf8"),
@@ -391,7 +391,7 @@ fn batch(
             Err(problem) => return Err(problem),
         }
         if !std::mem::take(&mut is_first) && link.is_some() {
-            print(out, &model, &target.name())?;
+            print(out, &model, &target.server.name())?;
             printed += 1;
         }
         if rounds.is_some_and(|rounds| printed >= rounds) {

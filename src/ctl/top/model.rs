@@ -7,7 +7,6 @@ use crate::ctl::prelude::*;
 
 pub const HISTORY: usize = 60;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     pub head: &'static str,
     pub key: char,
