@@ -1,6 +1,6 @@
-//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines: pauses, then held
-//! jobs, which must be imported before the last job in their group is deleted, other jobs, settings and keys. Enforces
-//! promise P32 of beanpole-promises(7).
+//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines. Held jobs must be
+//! imported before the last job in their group is deleted, so only pauses precede them.
+//! Enforces promise P32 of beanpole-promises(7).
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -93,10 +93,8 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     items.map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-/// Number, remaining seconds, tube and key of an ended job.
-pub type KeyItem = (u64, u64, String, Vec<u8>);
-
-pub fn keys(text: &[u8]) -> Vec<KeyItem> {
+/// Returns the number, the remaining seconds, the tube and the key of each ended job.
+pub fn keys(text: &[u8]) -> Vec<(u64, u64, String, Vec<u8>)> {
     let item = |line: &[u8]| {
         let (number, rest) = text::number(line.strip_prefix(b"- [")?)?;
         let (left, rest) = text::number(rest.strip_prefix(b", ")?)?;

@@ -1,6 +1,6 @@
 //! The role of a server in a cluster, statistics of the shared log, and the time until which it may reply. Every thread
-//! checks the lease immediately before it writes a reply, so that a process that was suspended sends nothing. Enforces
-//! promise P33 of beanpole-promises(7).
+//! checks the lease immediately before it writes a reply, so that a process that was suspended sends nothing.
+//! Enforces promise P33 of beanpole-promises(7).
 
 use std::ops::Add;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
