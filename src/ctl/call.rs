@@ -159,7 +159,8 @@ impl Call {
 
     pub fn values(&self, opt: &Flag) -> Vec<String> {
         // `opt_strs` panics for undefined options.
-        self.matches.opt_defined(opt.long).then(|| self.matches.opt_strs(opt.long)).unwrap_or_default()
+        let defined = Some(opt.long).filter(|long| self.matches.opt_defined(long));
+        defined.map_or(Vec::new(), |long| self.matches.opt_strs(long))
     }
 
     pub fn number(&self, opt: &Flag, min: u64, max: u64) -> Result<Option<u64>> {

@@ -123,8 +123,7 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let count = |key: &str| summary.stats.number(key);
     let frozen = if view.is_frozen { "  FROZEN" } else { "" };
     let filter = if model.filter.is_empty() { String::new() } else { format!("  FILTER {}", model.filter) };
-    let [up, conns, waiting, tubes] =
-        ["uptime", "current-connections", "current-waiting", "current-tubes"].map(|key| count(key));
+    let [up, conns, waiting, tubes] = ["uptime", "current-connections", "current-waiting", "current-tubes"].map(count);
     let (server, up) = (shown(view.server.as_bytes()), span(up));
     let first = format!("beanpole {server}{filter}{frozen}  up {up}  conns {conns} ({waiting} waiting)  tubes {tubes}");
     let jobs = ["ready", "reserved", "delayed", "buried"];
