@@ -34,9 +34,7 @@ pub use protocol::{ProtocolSettings, Wire};
 pub use server::{JobInfo, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
 pub use settings::config::{Address, Config, Keepalive, TlsFiles};
 #[doc(hidden)]
-pub use shared::lease::Lease;
-#[doc(hidden)]
-pub use shared::role::{Role, RoleBoard, RoleFigures};
+pub use shared::role::{Lease, Role, RoleBoard, RoleFigures};
 
 /// Internal modules for the program, tests and benchmarks of this package. They can change without notice.
 #[doc(hidden)]
@@ -49,5 +47,5 @@ pub mod internals {
     }
     export!(access, binlog, cluster, ctl, engine, protocol, server);
     export!(config in settings, gearmand in settings, options in settings);
-    export!(base64 in shared, files in shared, machine in shared, system in shared);
+    export!(base64 in shared, files in shared, system in shared);
 }

@@ -1,39 +1,34 @@
 //! The program: parses the command line, starts the server, waits for signals, and sets the exit code.
-//!
-//! Owns the messages on stderr before the log starts. Must not implement features; the library does.
 
 #![deny(missing_docs, unsafe_code)]
 
 mod process;
 
 use std::io::{self, Write};
-use std::path::Path;
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
-use beanpole::internals::{cluster, ctl, machine, system};
+use beanpole::internals::{cluster, ctl, system};
 use beanpole::{Server, StartError};
 use logfile::Target;
-use process::daemon::{PidFile, Side};
-use process::starter::{Parent, PortFile, ReadyFile};
-use process::{allocator, daemon, standby};
+use process::parent::{self, Parent, PidFile, PortFile, ReadyFile, Side};
+use process::{allocator, standby};
+use server_log::LogForm;
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
-
-/// In bytes, for the thread that waits for a client to shut down the server.
-const WATCH_STACK: usize = 64 * 1024;
 
 /// An exit code and a message to log.
 type Failure = (u8, String);
 
+type Outcome = Result<ExitCode, Failure>;
+
 fn main() -> ExitCode {
-    allocator::configure(machine::is_address_space_limited());
+    allocator::configure(system::is_address_space_limited());
     // The default connection limit depends on the limit of open files.
-    machine::raise_file_limit();
+    system::raise_file_limit();
     let mut arguments = std::env::args_os();
     let is_gearmand = arguments.next().is_some_and(|name| gearmand::is_gearmand(&name));
     let arguments: Result<Vec<String>, _> = arguments.map(|word| word.into_string()).collect();
@@ -49,8 +44,8 @@ fn main() -> ExitCode {
         Ok(Action::Help) => print(&format!("{}\n{}", usage(), ctl::usage())),
         Ok(Action::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
-            let form = if settings.json_log { server_log::LogForm::Json } else { server_log::LogForm::Text };
-            return with_log("beanpole", level, form, None, || run(*settings, false, |_| {}));
+            let form = if settings.json_log { LogForm::Json } else { LogForm::Text };
+            return with_log("beanpole", server_log::start(level, form, None), || run(*settings, false, |_| {}));
         }
         Err(problem) => return exit_with("beanpole", BAD_USAGE, &format!("{problem} (see beanpole -h)")),
     }
@@ -58,7 +53,6 @@ fn main() -> ExitCode {
 }
 
 // The reader of the output may have exited, so errors are ignored. `print!` would panic.
-
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -87,7 +81,7 @@ fn run_as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
 fn run_gearmand(gearmand: Gearmand) -> ExitCode {
     let mut ready = None;
     if gearmand.daemon {
-        match daemon::detach() {
+        match parent::detach() {
             Ok(Side::Background(side)) => ready = Some(side),
             Ok(Side::Foreground(code)) => return code,
             Err(error) => return exit_with("gearmand", 1, &format!("cannot run in the background: {error}")),
@@ -101,7 +95,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
         gearmand::Log::Nowhere => Some(Target::Nowhere),
     };
     let keeps_stderr = target.is_none();
-    with_log("gearmand", gearmand.level, server_log::LogForm::Text, target, || {
+    with_log("gearmand", server_log::start(gearmand.level, LogForm::Text, target), || {
         let path = gearmand.pid_file.as_deref();
         let mut pid_file = match path.map(PidFile::open).transpose() {
             Ok(pid_file) => pid_file,
@@ -126,14 +120,8 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
     })
 }
 
-fn with_log(
-    program: &str,
-    level: log::LevelFilter,
-    form: server_log::LogForm,
-    target: Option<Target>,
-    work: impl FnOnce() -> ExitCode,
-) -> ExitCode {
-    match server_log::start(level, form, target) {
+fn with_log(program: &str, started: io::Result<()>, work: impl FnOnce() -> ExitCode) -> ExitCode {
+    match started {
         Ok(()) => work(),
         Err(error) => exit_with(program, 1, &format!("cannot open the log: {error}")),
     }
@@ -149,11 +137,7 @@ fn run(settings: Settings, reopens: bool, mut report: impl FnMut(Option<&str>)) 
     })
 }
 
-fn start_and_serve(
-    settings: Settings,
-    reopens: bool,
-    report: &mut dyn FnMut(Option<&str>),
-) -> Result<ExitCode, Failure> {
+fn start_and_serve(settings: Settings, reopens: bool, report: &mut dyn FnMut(Option<&str>)) -> Outcome {
     // Another file could get the number of this descriptor.
     let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
     let starter = settings.starter.clone();
@@ -178,7 +162,13 @@ fn start_and_serve(
     in_folder(cluster::restore_aside)?;
     let server = start(settings)?;
     in_folder(cluster::leave_cluster)?;
-    let _port_file = follow_parent(&server, starter.port_file.as_deref(), parent).map_err(|problem| (1, problem))?;
+    let port_file = starter.port_file.as_deref().map(|path| {
+        let file = PortFile::write(path, server.first_address());
+        file.map_err(|error| (1, format!("cannot write {} (--port-file): {error}", path.display())))
+    });
+    let tied = parent.map_or(Ok(()), Parent::tie);
+    tied.map_err(|error| (1, format!("cannot wait for the end of the parent (--exit-with-parent): {error}")))?;
+    let _port_file = port_file.transpose()?;
     log_addresses(&server);
     report(None);
     systemd::notify("READY=1");
@@ -196,24 +186,7 @@ fn log_addresses(server: &Server) {
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
 }
 
-/// Writes the port file, and watches the parent process.
-fn follow_parent(server: &Server, path: Option<&Path>, parent: Option<Parent>) -> Result<Option<PortFile>, String> {
-    let file = path.map(|path| {
-        let file = PortFile::write(path, server.first_address());
-        file.map_err(|error| format!("cannot write {} (--port-file): {error}", path.display()))
-    });
-    let tied = parent.map_or(Ok(()), Parent::tie);
-    tied.map_err(|error| format!("cannot wait for the end of the parent (--exit-with-parent): {error}"))?;
-    file.transpose()
-}
-
-/// Runs a server of a cluster, first as a standby, and then as the active server.
-fn run_in_cluster(
-    cluster: &Cluster,
-    mut settings: Settings,
-    mut signals: Signals,
-    reloads: bool,
-) -> Result<ExitCode, Failure> {
+fn run_in_cluster(cluster: &Cluster, mut settings: Settings, mut signals: Signals, reloads: bool) -> Outcome {
     let stops = Arc::new(StopRequests::watch().map_err(no_signals)?);
     let Some(active) = standby::stand_by(cluster, &settings, &mut signals, reloads)? else {
         return Ok(ExitCode::SUCCESS);
@@ -250,7 +223,7 @@ fn serve(
     can_end: bool,
     (reopens, reloads): (bool, bool),
     leaving: impl FnOnce(),
-) -> Result<ExitCode, Failure> {
+) -> Outcome {
     let handle = signals.handle();
     std::thread::scope(|scope| {
         if can_end {
@@ -258,7 +231,7 @@ fn serve(
                 server.wait();
                 handle.close();
             };
-            let started = std::thread::Builder::new().stack_size(WATCH_STACK).spawn_scoped(scope, wait);
+            let started = std::thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, wait);
             started.map_err(|error| (1, format!("cannot start a thread: {error}")))?;
         }
         loop {

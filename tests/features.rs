@@ -40,7 +40,7 @@ const PARTS: &[Part] = &[
     Part { name: "power cuts", paths: &["tests/powercut"], needs: &[Tags, Settings], lacks: &["tub", "err", "cron"] },
     Part { name: "HTTP", paths: &["tests/http"], needs: &[Tags, Settings, Keys], lacks: &["err"] },
     Part { name: "page", paths: &["src/protocol/http/page.html"], needs: &[Settings, Keys], lacks: &[] },
-    Part { name: "export and import", paths: &["src/ctl/tags.rs", "src/ctl/record.rs"], needs: &[Keys], lacks: &["tries-left"] },
+    Part { name: "export and import", paths: &["src/ctl/record.rs"], needs: &[Keys], lacks: &["tries-left"] },
     Part { name: "subcommands", paths: &["src/ctl/put.rs"], needs: &[Quoted], lacks: &["tub", "err"] },
     Part { name: "tests of subcommands", paths: &["tests/ctl"], needs: &[Settings], lacks: &[] },
     Part { name: "statistics in the manual", paths: &["man/beanpole-beanstalk.7"], needs: &[Keys], lacks: &[] },

@@ -42,7 +42,7 @@ pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
 }
 
 pub fn run(args: &Args, sides: &Sides) {
-    beanpole::internals::machine::raise_file_limit();
+    beanpole::internals::system::raise_file_limit();
     let pinned = args.pin && pin();
     let start = Instant::now();
     println!("{}\n", headline(args, sides, pinned));

@@ -1,7 +1,4 @@
-//! One HTTP/1.1 request over a connection, and its response.
-//!
-//! Owns the framing of a response: an incomplete or malformed response is an error. Must not open connections or
-//! interpret status codes.
+//! One HTTP/1.1 request over a connection, and its response. An incomplete or malformed response is an error.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
@@ -12,13 +9,8 @@ use super::Transport;
 
 const MAX_HEAD: usize = 32 * 1024;
 
-const MAX_HEADERS: usize = 100;
-
 /// Bytes of the line before a chunk.
 const MAX_LINE: usize = 1024;
-
-/// How often an early response is checked for while the server does not read the request.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy)]
 pub enum Keep {
@@ -28,7 +20,6 @@ pub enum Keep {
     Start(usize),
 }
 
-#[derive(Debug)]
 pub struct Response {
     pub status: u16,
     /// The header `Retry-After` in lower case.
@@ -43,13 +34,9 @@ enum Frame {
     Close,
 }
 
-struct Head {
-    response: Response,
-    frame: Frame,
-    keeps_alive: bool,
-}
+/// The head of a response, and `true` if the connection can be reused after the body.
+type Head = (Response, Frame, bool);
 
-/// A request over a connection.
 pub struct Exchange {
     stream: Transport,
     end: Instant,
@@ -81,7 +68,7 @@ impl Exchange {
         // A small request should need only one packet.
         let (start, rest) = body.split_at(body.len().min(MAX_HEAD));
         let is_sent = self.send(&[head.as_bytes(), start].concat())? && self.send(rest)?;
-        let Head { mut response, frame, keeps_alive } = self.head()?;
+        let (mut response, frame, keeps_alive) = self.head()?;
         response.body = self.body(frame, keep)?;
         self.is_reusable = is_sent && keeps_alive && frame != Frame::Close && self.bytes.is_empty();
         Ok(response)
@@ -98,7 +85,8 @@ impl Exchange {
     /// Returns `false` if the server responds or closes the connection before all bytes are sent.
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
         while !bytes.is_empty() {
-            self.limit(POLL_INTERVAL)?;
+            // An early response is checked for while the server does not read the request.
+            self.limit(Duration::from_millis(50))?;
             match self.stream.write(bytes) {
                 Ok(0) => return Ok(false),
                 Ok(count) => bytes = &bytes[count..],
@@ -130,7 +118,7 @@ impl Exchange {
 
     fn head(&mut self) -> io::Result<Head> {
         loop {
-            let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+            let mut headers = [EMPTY_HEADER; 100];
             let mut response = httparse::Response::new(&mut headers);
             let parsed = response.parse(&self.bytes);
             match parsed {
@@ -139,7 +127,7 @@ impl Exchange {
                     self.bytes.drain(..length);
                     // Informational responses precede the final response. Status 101 is final, because the connection
                     // stops using HTTP.
-                    if !matches!(head.response.status, 100 | 102..=199) {
+                    if !matches!(head.0.status, 100 | 102..=199) {
                         return Ok(head);
                     }
                 }
@@ -199,7 +187,6 @@ impl Exchange {
         }
     }
 
-    /// Removes a line, and returns it without CR LF.
     fn line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {
@@ -247,7 +234,7 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
         Some(length) => Frame::Length(length),
         None => Frame::Close,
     };
-    Ok(Head { response, frame, keeps_alive })
+    Ok((response, frame, keeps_alive))
 }
 
 fn malformed() -> io::Error {

@@ -1,10 +1,5 @@
-//! A small blocking client for the beanstalk protocol.
-//!
-//! Owns one connection. Works with any beanstalk server, and must not depend on the server's modules. The client is
-//! intended for tests, tools, and programs that embed a queue. A method sends one command and reads the reply. To
-//! pipeline commands, call [`Client::send`], and then [`Client::reply`] once for each command.
+//! A small blocking client for any server that speaks the beanstalk protocol.
 
-mod channel;
 mod http;
 #[cfg(feature = "tls")]
 mod tls;
@@ -13,27 +8,19 @@ mod types;
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::{os::fd::OwnedFd, os::unix::net::UnixStream, path::Path, time::Duration};
 
 use socket2::TcpKeepalive;
 
-pub use channel::Security;
 pub use http::{Exchange, Keep, Response};
 #[cfg(feature = "tls")]
 pub use tls::ClientTls;
-pub use transport::Closer;
-pub use transport::Transport;
-use types::{checked, one_line};
+pub use transport::{Closer, Security, Transport};
+use types::{checked, one_line, Result};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
 /// In bytes. Servers send less than 300.
 const MAX_REPLY_LINE: u64 = 4096;
-
-/// These replies contain a body, whose length is the last word of the line.
-const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 
 /// A connection to a beanstalk server.
 ///
@@ -71,8 +58,6 @@ pub struct Client {
     pub(crate) memory: u64,
 }
 
-type Result<T> = std::result::Result<T, ClientError>;
-
 impl Client {
     /// Connects over TCP with `TCP_NODELAY`. The operating system determines the timeout.
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Client> {
@@ -103,13 +88,13 @@ impl Client {
         Ok(client)
     }
 
-    fn over(transport: Transport) -> Client {
+    pub(crate) fn over(transport: Transport) -> Client {
         Client { stream: BufReader::new(transport), memory: u64::MAX }
     }
 
-    /// Sets the timeout of each read and write. The default is `None`, which means no timeout. A call that takes longer
-    /// fails with `WouldBlock` or `TimedOut`, and makes the connection unusable. The timeout must exceed the longest
-    /// wait for a job.
+    /// Sets the timeout of each read and write; `None`, the default, means no timeout. After a timeout, the call fails
+    /// with `WouldBlock` or `TimedOut`, and the connection is unusable. The timeout must exceed the longest wait for a
+    /// job.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.get_ref().set_timeout(limit)
     }
@@ -133,7 +118,7 @@ impl Client {
     /// Fails with `JOB_TOO_BIG`, `OUT_OF_MEMORY` or `DRAINING` if the server refuses the job.
     pub fn put(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32) -> Result<u64> {
         self.send_put(body, &format!("{pri} {delay} {ttr} {}", body.len()))?;
-        self.number("INSERTED")
+        Ok(self.numbered("INSERTED")?.0)
     }
 
     /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if
@@ -188,13 +173,13 @@ impl Client {
         Ok(words.unwrap_or_default().trim_matches('"').split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Reserves up to `count` jobs. The maximum of `count` is 1,000. Waits for at most `timeout` seconds for the first
-    /// job, or does not wait if `timeout` is `None`. Returns an empty list if no job is available. Fails with
-    /// `DEADLINE_SOON` in the same cases as [`Client::reserve`].
+    /// Reserves up to `count` jobs, at most 1,000. Waits up to `timeout` seconds for the first job, or not at all if
+    /// `timeout` is `None`. Returns an empty list if no job is available. Fails with `DEADLINE_SOON` like
+    /// [`Client::reserve`].
     pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<ReservedJob>> {
         let timeout = timeout.map_or(String::new(), |seconds| format!(" {seconds}"));
         self.command(&format!("reserve-batch {count}{timeout}"))?;
-        let reserved = self.number("RESERVED_BATCH")?;
+        let (reserved, _) = self.numbered("RESERVED_BATCH")?;
         (0..reserved).map(|_| self.job("RESERVED")).collect()
     }
 
@@ -269,10 +254,8 @@ impl Client {
 
     /// Makes the server refuse new jobs if `drains` is `true`, or accept new jobs again if `drains` is `false`.
     pub fn drain(&mut self, drains: bool) -> Result<()> {
-        match drains {
-            true => self.request("drain", "DRAINING"),
-            false => self.request("undrain", "NOT_DRAINING"),
-        }
+        let (command, reply) = if drains { ("drain", "DRAINING") } else { ("undrain", "NOT_DRAINING") };
+        self.request(command, reply)
     }
 
     /// Watches a tube with a weight, and enables weighted reservations: this client receives jobs of the watched tubes
@@ -300,8 +283,7 @@ impl Client {
     }
 
     /// Reports that a reserved job has failed. Returns the number of seconds until the next try, or `None` if the
-    /// server buried the job. A job is buried if no tries remain, or if the number of tries is not limited. The server
-    /// stores the first 4,096 bytes of `reason`.
+    /// server buried the job because no tries remain or are configured. The server stores 4,096 bytes of `reason`.
     pub fn fail(&mut self, id: u64, pri: u32, reason: &[u8]) -> Result<Option<u64>> {
         self.send(&[format!("fail {id} {pri} {}\r\n", reason.len()).as_bytes(), reason, b"\r\n"].concat())?;
         let reply = self.reply()?;
@@ -407,7 +389,8 @@ impl Client {
         line.truncate(line.len() - 2);
         let line = String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData)?;
         let mut words = line.split(' ');
-        let Some(word) = words.next().filter(|word| WITH_BODY.contains(word)) else {
+        // In these replies, the last word of the line is the length of the body.
+        let Some(word @ ("RESERVED" | "FOUND" | "OK")) = words.next() else {
             return Ok(Reply { line, body: Vec::new() });
         };
         let max = self.memory / if word == "OK" { 64 } else { 4 };
@@ -466,13 +449,9 @@ impl Client {
         Ok((number, reply.body))
     }
 
-    fn number(&mut self, word: &str) -> Result<u64> {
-        Ok(self.numbered(word)?.0)
-    }
-
     fn request_number(&mut self, command: &str, word: &str) -> Result<u64> {
         self.command(command)?;
-        self.number(word)
+        Ok(self.numbered(word)?.0)
     }
 
     fn request_job(&mut self, command: &str, word: &str) -> Result<ReservedJob> {

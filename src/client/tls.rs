@@ -1,14 +1,6 @@
-//! TLS for clients, which requires the cargo feature `tls`.
-//!
-//! Owns the trusted authorities, the client's certificate, and the messages about failed connections. Must not depend
-//! on commands.
+//! TLS for clients, and the messages about failed connections.
 
-use std::error::Error as _;
-use std::io;
-use std::net::TcpStream;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{error::Error as _, io, net::TcpStream, path::Path, sync::Arc, time::Duration};
 
 use rustls::pki_types::ServerName;
 use rustls::CertificateError as Wrong;
@@ -43,12 +35,10 @@ impl ClientTls {
         let provider = Arc::new(crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(pem::authorities(authority)?);
-        let Some(certificate) = &files.certificate else {
-            return Ok(ClientTls(Arc::new(builder.with_no_client_auth())));
-        };
-        let key = files.key.as_ref().unwrap_or(certificate);
-        let config = builder.with_client_auth_cert(pem::certificates(certificate)?, pem::key(key)?);
-        Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
+        let Some(chain) = &files.certificate else { return Ok(ClientTls(Arc::new(builder.with_no_client_auth()))) };
+        let key = files.key.as_ref().unwrap_or(chain);
+        let config = builder.with_client_auth_cert(pem::certificates(chain)?, pem::key(key)?);
+        Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(chain, key, &error))?)))
     }
 
     /// Performs the handshake. The server's certificate must be valid for `name`, a host or an IP address. `limit` is

@@ -1,16 +1,14 @@
-//! The transport of a client: a socket, or TLS over a socket.
-//!
-//! Owns reading, writing and timeouts for sockets and TLS. Must not depend on commands.
+//! The transport of a client: a socket, or TLS over a socket. An HTTP client selects one with [`Security`].
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
-use std::time::Duration;
+use std::{os::fd::AsFd, time::Duration};
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 #[cfg(feature = "tls")]
-use super::tls::{explain, TlsStream};
+use super::tls::{explain, ClientTls, TlsStream};
+use super::{connect_tcp, ClientTlsFiles};
 
 #[derive(Debug)]
 pub enum Transport {
@@ -67,7 +65,6 @@ impl Transport {
         socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
     }
 
-    /// Returns a handle with which another thread can close the connection.
     pub fn closer(&self) -> io::Result<Closer> {
         self.socket().try_clone().map(Closer)
     }
@@ -82,5 +79,39 @@ impl Closer {
     pub fn close(&self) {
         // The connection may already be closed.
         let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+#[derive(Clone)]
+pub enum Security {
+    Plain,
+    #[cfg(feature = "tls")]
+    Tls(ClientTls),
+}
+
+impl Security {
+    /// An error is a one-line message about a certificate file.
+    #[cfg(feature = "tls")]
+    pub fn load(files: Option<&ClientTlsFiles>) -> Result<Security, String> {
+        files.map_or(Ok(Security::Plain), |files| ClientTls::load(files).map(Security::Tls))
+    }
+
+    /// Without the feature `tls`, addresses that need TLS are rejected when they are parsed.
+    #[cfg(not(feature = "tls"))]
+    pub fn load(_: Option<&ClientTlsFiles>) -> Result<Security, String> {
+        Ok(Security::Plain)
+    }
+
+    /// Connects to `HOST:PORT` within the shorter of both times. `limit` also bounds each step of a TLS handshake.
+    pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
+        let stream = connect_tcp(endpoint, connect.min(limit))?;
+        match self {
+            Security::Plain => Ok(Transport::Plain(stream)),
+            #[cfg(feature = "tls")]
+            Security::Tls(tls) => {
+                let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+                tls.connect(host.trim_start_matches('[').trim_end_matches(']'), stream, limit).map(Transport::Tls)
+            }
+        }
     }
 }

@@ -1,11 +1,7 @@
-//! Arguments and results of the client, as plain data.
-//!
-//! Owns the checks that prevent an argument from being interpreted as another argument or command. Must not access a
-//! connection.
+//! Arguments and results of the client. The checks prevent an argument from being interpreted as another argument or
+//! command.
 
-use std::fmt;
-use std::io;
-use std::path::PathBuf;
+use std::{fmt, io, path::PathBuf};
 
 /// A reply, which consists of a line and, for some commands, a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -191,7 +187,7 @@ pub enum WaitResult {
     TimedOut,
 }
 
-type Result<T> = std::result::Result<T, ClientError>;
+pub(super) type Result<T> = std::result::Result<T, ClientError>;
 
 /// Returns `name` if it is a single argument: not empty, without control characters, and without spaces outside quotes.
 /// A quoted name ends with its first unescaped quote.

@@ -13,9 +13,8 @@ use super::mirror::{self, Origin};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog, SharedSpace};
 use super::shipping::{Shipper, LEASE};
 use crate::binlog::{is_no_space, Storage};
-use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Mutex, REPORTING};
-use crate::shared::role::RoleBoard;
+use crate::shared::role::{Lease, Moment, RoleBoard};
 
 /// How often the position is saved, and etcd compacted while more than half of its quota is used.
 pub const SAVE: Duration = Duration::from_secs(2);

@@ -17,8 +17,7 @@ use super::relay::Services;
 use super::shared_log::{Entries, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
-use crate::shared::lease::{Lease, Moment};
-use crate::shared::role::{Role, RoleBoard};
+use crate::shared::role::{Lease, Moment, Role, RoleBoard};
 
 /// A standby may replace the active server after this time without a sign of life.
 ///

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operation, STAGE};
 use super::shared_log::{Fail, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
-use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
-use crate::shared::role::{RoleBoard, RoleFigures};
+use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 
 /// Bytes of an entry with several operations. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;

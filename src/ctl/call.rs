@@ -1,7 +1,4 @@
-//! The definition of a subcommand, and the parser for its command line.
-//!
-//! Owns the distinction between options and operands, and the messages for invalid command lines. Must not connect to a
-//! server.
+//! The options of all subcommands, and the parser for their command lines.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::ops::RangeInclusive;
@@ -11,8 +8,71 @@ use getopts::{Fail, HasArg, Matches, Occur, Options};
 use super::prelude::*;
 use crate::protocol::text::is_tube_name;
 use crate::settings::options;
+use crate::settings::words::flag;
+pub use crate::settings::words::Flag;
 
-/// The operands, for shell completion.
+pub static HELP: Flag = flag("h,help", "", "print this help and exit", ());
+pub static SERVER: Flag =
+    flag("s,server", "SERVER", "HOST:PORT, unix:PATH or beanstalks://HOST (default 127.0.0.1:11300)", ());
+pub static TIMEOUT: Flag =
+    flag("timeout", "SECONDS", "fail when the server is silent for SECONDS; 0: never (default 5)", ());
+pub static AUTHORITY: Flag = flag("cacert", "FILE", "certificate authorities for TLS (default: the system's)", ());
+pub static CERTIFICATE: Flag = flag("cert", "FILE", "client certificate for TLS", ());
+pub static KEY: Flag = flag("key", "FILE", "private key of the certificate (default: in the same file)", ());
+pub static TOKEN: Flag = flag("token-file", "FILE", "authenticate with the token in FILE", ());
+pub static CONNECTION_OPTIONS: [&Flag; 4] = [&AUTHORITY, &CERTIFICATE, &KEY, &TOKEN];
+pub static JSON: Flag = flag("json", "", "print one JSON object per line", ());
+pub static YES: Flag = flag("y,yes", "", "do not ask for confirmation", ());
+pub static NONE: Flag = flag("none", "", "remove all settings", ());
+pub static TUBE: Flag = flag("t,tube", "TUBE", "name of the tube (default: default)", ());
+pub static OF_TUBE: Flag = flag("t,tube", "TUBE", "select jobs of this tube instead of IDs", ());
+pub static ONLY_TUBE: Flag = flag("t,tube", "TUBE", "only jobs of this tube", ());
+pub static INTO_TUBE: Flag = flag("t,tube", "TUBE", "put all jobs into this tube", ());
+pub static JOB: Flag = flag("i,job", "ID", "show the statistics of this job; repeatable", ());
+pub static PRI: Flag = flag("p,pri", "PRI", "priority; 0 is the most urgent (default 1024)", ());
+pub static FAILED: Flag = flag("failed", "", "only jobs that failed or were buried", ());
+pub static NEW_PRI: Flag = flag("p,pri", "PRI", "new priority (default: unchanged)", ());
+pub static DELAY: Flag = flag("d,delay", "SECONDS", "delay before the job is ready (default 0)", ());
+pub static TTR: Flag = flag("r,ttr", "SECONDS", "time to run (default 60)", ());
+pub static UNIQUE: Flag = flag("unique", "KEY", "idempotency key; KEY:SECONDS keeps the key after the job ends", ());
+pub static CON: Flag = flag("con", "KEY", "concurrency key: one reserved job at a time; KEY:N: at most N", ());
+pub static GROUP: Flag = flag("group", "GROUP", "make the job a member of GROUP; repeatable", ());
+pub static AFTER: Flag =
+    flag("after", "GROUP", "hold the job until all members of GROUP have ended; GROUP:N: N of them", ());
+pub static CRON: Flag = flag("cron", "FIELDS", "put a copy of the job when cron's five FIELDS match, in UTC", ());
+pub static EVERY: Flag = flag("every", "SECONDS", "put a copy of the job every SECONDS", ());
+pub static OF_GROUP: Flag = flag("group", "GROUP", "select this group of jobs; repeatable", ());
+pub static TTL: Flag = flag("ttl", "SECONDS", "delete the job after SECONDS unless it is reserved", ());
+pub static TRY: Flag = flag("try", "N", "bury the job after N failed tries; N:SECONDS: delay the next try", ());
+pub static UNTIL: Flag = flag("w,wait", "SECONDS", "wait at most SECONDS (default: no limit)", ());
+pub static LINES: Flag = flag("l,lines", "", "put each input line as a job", ());
+pub static FILE: Flag = flag("f,file", "FILE", "read FILE instead of stdin; repeatable", ());
+pub static WAIT: Flag = flag("w,wait", "SECONDS", "wait at most SECONDS for a job (default: no limit)", ());
+pub static DELETE: Flag = flag("delete", "", "delete the job after printing it", ());
+pub static BURY: Flag = flag("bury", "", "bury the job after printing it", ());
+pub static STATE: Flag = flag("state", "STATE", "select ready, delayed or buried jobs (default ready)", ());
+pub static STATES: Flag = flag("state", "STATE", "select jobs in this state; repeatable", ());
+pub static COUNT: Flag = flag("n,count", "N", "at most N jobs (default 1)", ());
+pub static SHOWN: Flag = flag("n,count", "N", "at most N jobs; 0: all (default 100)", ());
+pub static MOVED: Flag = flag("n,count", "N", "at most N jobs (default: all)", ());
+pub static ENOUGH: Flag = flag("n,count", "N", "exit after N jobs", ());
+pub static FROM: Flag = flag("from", "ID", "select jobs with larger IDs", ());
+pub static BINLOG: Flag = flag("b,binlog", "DIR", "read the binlog in DIR, which no server may be using", ());
+pub static SKIP: Flag = flag("skip", "N", "skip the first N lines", ());
+pub static INTERVAL: Flag = flag("interval", "SECONDS", "refresh interval (default 1)", ());
+pub static JOBS: Flag = flag("j,jobs", "N", "process N jobs at a time (default 1, at most 256)", ());
+pub static ONCE: Flag = flag("once", "", "exit after one job", ());
+pub static RETRIES: Flag = flag("retries", "N", "bury a job after N retries (default 3)", ());
+pub static BACKOFF: Flag =
+    flag("backoff", "SECONDS", "delay before the first retry, doubled each time (default 1)", ());
+pub static MAX_TIME: Flag = flag("max-time", "SECONDS", "abort a job after SECONDS; the job fails", ());
+pub static TO_URL: Flag = flag("url", "URL", "send each job to URL with POST instead of running a command", ());
+pub static QUIET: Flag = flag("q,quiet", "", "log only errors", ());
+pub static BATCH: Flag = flag("b,batch", "", "print tables instead of using the terminal", ());
+pub static ROUNDS: Flag = flag("n,count", "N", "exit after N refreshes", ());
+pub static SORT: Flag = flag("sort", "COLUMN", "column to sort by (default: tube)", ());
+pub static FILTER: Flag = flag("filter", "TEXT", "show only tubes whose names contain TEXT", ());
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     Tube,
@@ -37,7 +97,6 @@ pub struct Subcommand {
 }
 
 impl Subcommand {
-    /// Excludes the option [`HELP`] of all subcommands.
     pub fn options(&self) -> Vec<&'static Flag> {
         let connection: &[&Flag] =
             if self.options.iter().any(|opt| opt.long == SERVER.long) { &CONNECTION_OPTIONS } else { &[] };
@@ -52,7 +111,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns `None` if the user has requested help.
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
@@ -81,7 +139,7 @@ impl Call {
     }
 
     /// Adds a hint if the connection failed and an operand looks like the address of a server.
-    pub fn explain(&self, problem: Problem) -> Problem {
+    pub fn explain(&self, problem: Box<Problem>) -> Box<Problem> {
         let is_address = |word: &&String| word.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         match self.operands.iter().find(is_address) {
             Some(word) if problem.code == NO_CONNECTION && !self.has(&SERVER) => {
@@ -101,10 +159,8 @@ impl Call {
 
     pub fn values(&self, opt: &Flag) -> Vec<String> {
         // `opt_strs` panics for undefined options.
-        match self.matches.opt_defined(opt.long) {
-            true => self.matches.opt_strs(opt.long),
-            false => Vec::new(),
-        }
+        let defined = Some(opt.long).filter(|long| self.matches.opt_defined(long));
+        defined.map_or(Vec::new(), |long| self.matches.opt_strs(long))
     }
 
     pub fn number(&self, opt: &Flag, min: u64, max: u64) -> Result<Option<u64>> {
@@ -146,16 +202,12 @@ pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64> {
     options::number(text, min, max).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
-/// The name can be quoted already.
 pub fn tube(name: &str) -> Result<String> {
-    let written = name::read(name.as_bytes());
-    match name::is_legal(&written) {
-        true => Ok(written),
-        false => Err(Problem::usage(format!("invalid tube name: {}", name.escape_debug()))),
-    }
+    let written = yaml::read_name(name.as_bytes());
+    let invalid = || Problem::usage(format!("invalid tube name: {}", name.escape_debug()));
+    yaml::is_legal_name(&written).then_some(written).ok_or_else(invalid)
 }
 
-/// Asks before an irreversible operation, unless `is_confirmed`. Fails if the user declines or there is no terminal.
 pub fn confirm(question: &str, is_confirmed: bool) -> Result {
     if is_confirmed {
         return Ok(());

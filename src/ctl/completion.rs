@@ -1,10 +1,7 @@
-//! The subcommand `completion`, which prints shell completion scripts.
-//!
-//! Owns the script templates in `completion/`, and fills in options and subcommands from the tables. Must not query a
-//! server. The generated scripts query a server to complete tube names.
+//! The subcommand `completion`, which fills the tables of options and subcommands into the templates in `completion/`.
 
 use super::prelude::*;
-use super::table::SUBCOMMANDS;
+use super::SUBCOMMANDS;
 use crate::protocol::beanstalk::SETTINGS;
 use crate::settings::options::OPTIONS;
 
@@ -59,7 +56,7 @@ fn value(opt: &Flag) -> [&'static str; 2] {
     }
 }
 
-/// Returns the options, the subcommands, the code for subcommands, and the template.
+/// Returns the options, the names of the subcommands, their code, and the template.
 fn bash() -> [String; 4] {
     let mut subcommands = String::new();
     for row in &SUBCOMMANDS {
@@ -77,7 +74,6 @@ fn bash() -> [String; 4] {
     ]
 }
 
-/// Escapes quotes, brackets and colons, which have a special meaning in zsh completions.
 fn zsh_help(text: &str) -> String {
     text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
 }

@@ -1,11 +1,5 @@
-//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines.
-//!
-//! Owns the order of the lines, and the check that no job is missing. Must not reserve or modify jobs.
-//!
-//! Pauses come first, so that an import pauses the tubes before adding jobs. Held jobs, which wait for a group, come
-//! before all other jobs: a held job must be imported before the last job in its group is deleted. Settings and
-//! retained idempotency keys come last.
-//!
+//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines. Held jobs must be
+//! imported before the last job in their group is deleted, so only pauses precede them.
 //! Enforces promise P32 of beanpole-promises(7).
 
 use std::path::Path;
@@ -43,7 +37,6 @@ impl Export<'_> {
         self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
     }
 
-    /// Exports the key of an ended job. `left` is the rest of its lifetime in seconds.
     fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result {
         self.others.keys += 1;
         self.out.line(&tube_line(tube, |json| {
@@ -52,14 +45,13 @@ impl Export<'_> {
         }))
     }
 
-    /// Prints a line such as `exported 5 jobs: 2 ready, 3 buried`. Returns the number of jobs.
     fn report(&mut self) -> Result<u64> {
         self.out.flush()?;
         let parts = self.counts.iter().zip(State::LISTED).filter(|(count, _)| **count > 0);
         let parts: Vec<String> = parts.map(|(count, state)| format!("{count} {}", state.word())).collect();
         let all = self.counts.iter().sum();
         let colon = if parts.is_empty() { "" } else { ": " };
-        print_stderr(&format!("exported {all} jobs{colon}{}", parts.join(", ")));
+        tell(&format!("exported {all} jobs{colon}{}", parts.join(", ")));
         self.others.report("exported");
         Ok(all)
     }
@@ -95,13 +87,13 @@ impl Export<'_> {
         self.out.flush()?;
         let after: u64 = self.wanted.count(link)?.iter().sum();
         let written = self.report()?;
-        if report_refused(&scan.refused) {
+        if report_refused(&scan.refused) == REFUSED {
             return Ok(REFUSED);
         }
         if written == before && before == after {
             return Ok(DONE);
         }
-        print_stderr(&format!("the server counted {before} jobs before the export, and {after} after it"));
+        tell(&format!("the server counted {before} jobs before the export, and {after} after it"));
         // If other clients add or delete jobs, the number of exported jobs is between the two counts. A smaller number
         // means that jobs are missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
@@ -117,11 +109,11 @@ impl Export<'_> {
                 _ => return Err(refusal("list-keys", &reply.line)),
             }
             let keys = yaml::keys(&reply.body);
-            let Some(last) = keys.last() else { return Ok(()) };
-            from = last.number + 1;
-            for key in &keys {
-                if self.wanted.has_tube(&key.tube) {
-                    self.key(&key.tube, &key.key, key.left)?;
+            let Some((last, ..)) = keys.last() else { return Ok(()) };
+            from = last + 1;
+            for (_, left, tube, key) in &keys {
+                if self.wanted.has_tube(tube) {
+                    self.key(tube, key, *left)?;
                 }
             }
         }
@@ -136,29 +128,28 @@ impl Export<'_> {
         let expired = self.objects_of_binlog(&engine, now)?;
         self.report()?;
         if expired > 0 {
-            print_stderr(&format!("omitted {expired} jobs whose time to live has ended"));
+            tell(&format!("omitted {expired} jobs whose time to live has ended"));
         }
         for problem in &found.report.problems {
-            print_stderr(&format!("damaged: {problem}"));
+            tell(&format!("damaged: {problem}"));
         }
         let finished = engine.jobs().filter(|job| job.state() == State::Finished).count();
         if finished > 0 {
-            print_stderr(&format!("omitted {finished} outcomes of finished jobs"));
+            tell(&format!("omitted {finished} outcomes of finished jobs"));
         }
         Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
     }
 
-    /// Returns the number of expired jobs, which are omitted.
     fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64> {
         for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > now) {
-            let name = name::written(name);
+            let name = yaml::quote_name(name);
             if self.wanted.has_tube(&name) {
                 self.pause(&name, seconds_until(pause.until, now))?;
             }
         }
         let wanted = &self.wanted;
         let is_wanted =
-            |job: &JobView| job.state() != State::Finished && wanted.has_tube(&name::written(engine.tube_of(job)));
+            |job: &JobView| job.state() != State::Finished && wanted.has_tube(&yaml::quote_name(engine.tube_of(job)));
         let jobs: Vec<JobView> = engine.jobs().filter(is_wanted).collect();
         // `kick` takes the oldest buried job, so buried jobs are sorted by time of burial. Other jobs are sorted by ID.
         let key = |index: usize| match jobs[index].state() {
@@ -174,16 +165,16 @@ impl Export<'_> {
                 continue;
             }
             self.counts[line.state as usize] += 1;
-            self.out.line(&line.line(&name::written(engine.tube_of(job)), job.body().bytes()))?;
+            self.out.line(&line.line(&yaml::quote_name(engine.tube_of(job)), job.body().bytes()))?;
         }
         for (name, settings) in engine.tubes_with_settings() {
-            let name = name::written(name);
+            let name = yaml::quote_name(name);
             if self.wanted.has_tube(&name) {
                 self.settings(&name, &String::from_utf8_lossy(&tube_settings(settings)))?;
             }
         }
         for ended in engine.ended_keys().filter(|ended| ended.until > now) {
-            let name = name::written(&ended.tube);
+            let name = yaml::quote_name(&ended.tube);
             if self.wanted.has_tube(&name) {
                 self.key(&name, &ended.key.text(), seconds_until(ended.until, now))?;
             }

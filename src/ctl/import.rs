@@ -1,19 +1,12 @@
-//! The subcommand `import`, which puts the jobs in the output of `export`.
-//!
-//! Owns the steps that restore the state of each job, and the counts of data that the server cannot store. Must not
-//! reserve existing jobs.
-//!
-//! To import a buried job, the job is put with the maximum delay, which keeps workers away, then reserved by its ID and
-//! buried. A retained idempotency key is imported by putting and deleting an empty job. Reserved jobs are imported as
-//! ready, because their workers are not connected.
+//! The subcommand `import`, which puts the jobs in the output of `export`. A buried job is put with the maximum delay,
+//! which keeps workers away, then reserved by its ID and buried. A retained idempotency key is imported by putting and
+//! deleting an empty job. Reserved jobs become ready, because their workers are not connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::prelude::*;
+use super::put::MAX_REPORTS;
 use crate::engine::State;
-
-/// Further rejected lines are only counted.
-const MAX_REPORTS: u64 = 10;
 
 /// Bytes of a job of 1 GiB, in base64 or escaped.
 const MAX_LINE: u64 = 6 << 30;
@@ -21,24 +14,20 @@ const MAX_LINE: u64 = 6 << 30;
 /// Seconds. Otherwise, a job could expire before it is buried.
 const MIN_TTL: u64 = 60;
 
-/// The final report calls an unsupported idempotency key this.
 const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {
     Use,
-    /// A `put` in this line, and the following action.
     Put(u64, After),
     Reserve,
-    /// The final action for a job with the maximum delay.
     Settle(u64, After),
 }
 
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// Bury the job, with the priority, the delay if the server can store it, and a dead letter's index in `origins`.
+    /// The priority, the delay if the server can store it, and the index of a dead letter in `origins`.
     Bury(u32, Option<u32>, Option<u32>),
-    /// Delete the job, but not its idempotency key.
     Delete,
 }
 
@@ -49,13 +38,10 @@ struct Import<'a> {
     skip: u64,
     used: String,
     line: u64,
-    /// `None` before `reserve-job` has been tried.
     can_bury: Option<bool>,
-    /// `None` before the server's abilities are known.
     abilities: Option<Abilities>,
     /// Tube and key of each dead letter that waits to be buried.
     unsettled_keys: BTreeSet<(String, String)>,
-    /// The original tubes of dead letters.
     origins: Vec<String>,
     results: Results,
 }
@@ -63,19 +49,15 @@ struct Import<'a> {
 #[derive(Default)]
 struct Results {
     done: u64,
-    /// The line of the last confirmed `put`.
     safe: u64,
     buried: u64,
     refused: u64,
     others: Others,
-    /// Jobs that were not put, because another job has the same key.
     known: u64,
-    /// Schedules that replaced others of the same name.
     replaced: u64,
     expired: u64,
-    /// Values that the server could not store, by key.
     lost: BTreeMap<&'static str, u64>,
-    /// Jobs that wait to be buried or deleted, with their lines.
+    /// Jobs that wait to be buried or deleted: ID, action and line.
     unsettled: Vec<(u64, After, u64)>,
 }
 
@@ -109,9 +91,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     results.report();
     let counts = before.zip(after).filter(|(before, after)| after.wrapping_sub(*before) != results.done);
     if let Some((before, after)) = counts {
-        print_stderr(&format!(
-            "the server counted {before} jobs before, and {after} now: other clients use it as well"
-        ));
+        tell(&format!("the server counted {before} jobs before, and {after} now: other clients use it as well"));
     }
     Ok(if results.refused == 0 && results.lost.is_empty() { DONE } else { REFUSED })
 }
@@ -119,7 +99,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
 impl Results {
     fn report(&self) {
         let Results { done, buried, refused, .. } = self;
-        print_stderr(&format!("imported {done} jobs, {buried} of them buried; {refused} lines were refused"));
+        tell(&format!("imported {done} jobs, {buried} of them buried; {refused} lines were refused"));
         self.others.report("imported");
         for (count, what) in [
             (self.known, "jobs were not put, because the server has jobs with their keys"),
@@ -127,11 +107,11 @@ impl Results {
             (self.replaced, "schedules replaced others with the same names"),
         ] {
             if count > 0 {
-                print_stderr(&format!("{count} {what}"));
+                tell(&format!("{count} {what}"));
             }
         }
         for (key, count) in &self.lost {
-            print_stderr(&format!("not stored by the server: {key}, {count} times"));
+            tell(&format!("not stored by the server: {key}, {count} times"));
         }
     }
 
@@ -153,7 +133,7 @@ impl Results {
     fn refuse(&mut self, line: u64, problem: &str) {
         self.refused += 1;
         if self.refused <= MAX_REPORTS {
-            print_stderr(&format!("line {line}: {problem}"));
+            tell(&format!("line {line}: {problem}"));
         }
     }
 
@@ -201,15 +181,11 @@ impl Import<'_> {
             if self.line > self.skip && !line.trim_ascii().is_empty() {
                 match ImportLine::parse(&line) {
                     Ok(line) => self.add(line)?,
-                    Err(problem) => self.refuse(&problem),
+                    Err(problem) => self.results.refuse(self.line, &problem),
                 }
             }
         }
         self.settle()
-    }
-
-    fn refuse(&mut self, problem: &str) {
-        self.results.refuse(self.line, problem);
     }
 
     fn send_full_batch(&mut self) -> Result {
@@ -252,13 +228,12 @@ impl Import<'_> {
         }
     }
 
-    /// Returns `false` if the server rejects a command.
     fn control(&mut self, commands: &[(String, &str)]) -> Result<bool> {
         self.finish()?;
         for (command, expected) in commands {
             match self.link.expect(command, expected) {
                 Err(problem) if problem.code == REFUSED => {
-                    self.refuse(&problem.text);
+                    self.results.refuse(self.line, &problem.text);
                     return Ok(false);
                 }
                 done => done?,
@@ -267,13 +242,12 @@ impl Import<'_> {
         Ok(true)
     }
 
-    /// Returns `false` if the server rejects the name.
     fn use_tube(&mut self, tube: &str) -> Result<bool> {
         if tube == self.used {
             return Ok(true);
         }
         let command = format!("use {tube}");
-        if name::is_foreign(tube) {
+        if yaml::is_quoted_name(tube) {
             // After a rejected `use`, the job would go to the previous tube, so wait for the reply.
             if !self.control(&[(command, "USING")])? {
                 return Ok(false);
@@ -295,11 +269,11 @@ impl Import<'_> {
             return Ok(());
         }
         if is_buried && !self.can_bury()? {
-            self.refuse("the server does not support reserve-job, so the job cannot be buried");
+            self.results.refuse(self.line, "the server does not support reserve-job, so the job cannot be buried");
             return Ok(());
         }
         if job.state == State::Scheduled && !self.abilities()?.has("cron") {
-            self.refuse("the server does not support schedules");
+            self.results.refuse(self.line, "the server does not support schedules");
             return Ok(());
         }
         let is_exact = is_buried && self.abilities()?.has("export");
@@ -340,7 +314,6 @@ impl Import<'_> {
         self.settle_if_many()
     }
 
-    /// Adds the tube to `origins` if necessary. Returns its index.
     fn origin(&mut self, name: &str) -> u32 {
         let known = self.origins.iter().position(|other| other == name);
         known.unwrap_or_else(|| {
@@ -357,8 +330,7 @@ impl Import<'_> {
         Ok(self.abilities.unwrap_or_default())
     }
 
-    /// Returns `true` if the server supports `reserve-job`, as beanstalkd has done since 1.12. Reads all outstanding
-    /// replies first.
+    /// beanstalkd has supported `reserve-job` since 1.12.
     fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;

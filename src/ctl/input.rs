@@ -1,25 +1,19 @@
-//! The input files of subcommands, and a progress bar.
-//!
-//! Owns the open input file, and the last line of stderr while the progress bar is visible. Must not interpret the
-//! input.
+//! The input files of subcommands, and a progress bar in the last line of stderr.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use std::{fs::File, os::fd::AsFd};
 
 use super::prelude::*;
 
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
-    /// `None` unless the input is a regular file.
     size: Option<u64>,
     read: u64,
     progress: ProgressBar,
 }
 
-/// Reads stdin if there are no names.
 pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result) -> Result {
     if names.is_empty() {
         return each(Input::of("stdin", io::stdin().as_fd().try_clone_to_owned().map(File::from))?);
@@ -41,8 +35,7 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// Reads a line with its line feed, at most `limit` bytes. Returns `false` at the end. The progress bar shows
-    /// `done` jobs.
+    /// Reads at most `limit` bytes with the line feed. Returns `false` at the end. The progress bar shows `done` jobs.
     pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
@@ -55,9 +48,6 @@ impl Input<'_> {
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
-const WIDTH: u64 = 20;
-
-#[derive(Debug)]
 pub struct ProgressBar {
     what: &'static str,
     begun: Instant,
@@ -67,7 +57,6 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// `what` is a plural noun for what is counted.
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
         // A short operation ends before the progress bar is shown.
@@ -80,7 +69,7 @@ impl ProgressBar {
         }
     }
 
-    /// `part` is the completed amount and the total, if known.
+    /// `part` is the completed amount and the total.
     pub fn update(&mut self, count: u64, part: Option<(u64, u64)>) {
         let now = Instant::now();
         if !self.is_shown || now < self.next {
@@ -111,7 +100,7 @@ fn line(what: &str, count: u64, part: Option<(u64, u64)>, elapsed: Duration) -> 
     let text = format!("{count} {what}  {rate}/s");
     let Some((done, all)) = part.filter(|(_, all)| *all > 0) else { return text };
     let done = done.min(all);
-    let full = (u128::from(done) * u128::from(WIDTH) / u128::from(all)) as usize;
+    let full = (u128::from(done) * 20 / u128::from(all)) as usize;
     let bar = format!("{:20}", "#".repeat(full));
     let percent = u128::from(done) * 100 / u128::from(all);
     let left = (u128::from(all - done) * u128::from(millis) / u128::from(done.max(1)) / 1000) as u64;

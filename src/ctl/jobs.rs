@@ -1,14 +1,9 @@
-//! Subcommands for single jobs: `peek`, `reserve`, `delete`, `kick`, `bury`, `release`, `revoke` and `wait`.
-//!
-//! Owns the handling of failures: a rejected job does not prevent the processing of the next job. Must not change the
-//! priority of a job unless requested. `bury` and `release` first reserve the job, as the protocol requires.
+//! Subcommands for single jobs. A rejected job does not prevent the processing of the next job.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::prelude::*;
-
-const LONGEST: u64 = u32::MAX as u64;
 
 const POLL: Duration = Duration::from_millis(500);
 
@@ -18,14 +13,13 @@ fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
     for_each(call, call.ids()?, act)
 }
 
-/// Calls `act` for each item. After a rejected command, prints the reason and continues.
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
     for id in all {
         match act(&mut link, id) {
             Err(problem) if problem.code == REFUSED => {
-                print_stderr(&problem.text);
+                tell(&problem.text);
                 code = REFUSED;
             }
             other => other?,
@@ -34,7 +28,6 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns `None` for job IDs. Fails unless either a tube or IDs are given.
 fn tube_or_ids(call: &Call) -> Result<Option<String>> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),
@@ -70,7 +63,6 @@ pub fn free_state(name: String) -> Result<String> {
     }
 }
 
-/// Prints the body or, with `--json`, all statistics and the body.
 fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result {
     if !call.has(&JSON) {
         return out.body(body);
@@ -85,7 +77,6 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> R
     }))
 }
 
-/// If the job cannot be printed, it is released.
 pub fn reserve(call: &Call, out: &mut Out) -> Result<u8> {
     if call.has(&DELETE) && call.has(&BURY) {
         return Err(Problem::usage("--delete cannot be used with --bury"));
@@ -143,8 +134,7 @@ fn priority(link: &mut Link, id: u64) -> Result<u64> {
     Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
 }
 
-/// Reserves a job in any state, and returns its priority, which is queried last because a client with only the `take`
-/// right may not see other jobs.
+/// The priority is queried last, because a client with only the `take` right may not see other jobs.
 fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
@@ -183,15 +173,13 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8> {
     })
 }
 
-/// Prints a message if the server buries the job instead.
 fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
     if !link.release(id, pri, delay)? {
-        print_stderr(&format!("job {id} was buried, because that was its last try"));
+        tell(&format!("job {id} was buried, because that was its last try"));
     }
     Ok(())
 }
 
-/// Waits until the jobs, or all jobs in the groups, have ended or are buried.
 pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
     let ids = call.ids()?;
     let groups = call.groups()?;
@@ -212,22 +200,21 @@ pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
 
 fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000) as u64);
-    let command = format!("wait {id} {}", left.unwrap_or(LONGEST));
+    let command = format!("wait {id} {}", left.unwrap_or(u32::MAX.into()));
     let reply = link.ask_within(&command, left)?;
     match first_word(&reply.line) {
         "DELETED" => out.line(&format!("{id} deleted")).map(|()| DONE),
         "BURIED" => out.line(&format!("{id} buried")).map(|()| REFUSED),
         "TIMED_OUT" => Err(Problem::empty(format!("timed out: job {id} has not ended"))),
         "NOT_FOUND" => {
-            print_stderr(&refusal(&command, &reply.line).text);
+            tell(&refusal(&command, &reply.line).text);
             Ok(REFUSED)
         }
         _ => Err(refusal(&command, &reply.line)),
     }
 }
 
-/// Waits until a group has no members and no job waits for it, or until all members are buried. A job that waits for
-/// more members shows that they have not been put yet.
+/// A job that waits for more members shows that they have not been put yet.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");

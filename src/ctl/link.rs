@@ -1,57 +1,125 @@
-//! The connection of a subcommand to its server.
-//!
-//! Owns the timeout, the messages for rejected commands, and command pipelining. Must not depend on any subcommand.
-//!
-//! With pipelining, the client sends a batch of commands before reading the replies to the previous batch. The server
-//! therefore always has commands to execute.
+//! The server address of a subcommand, its credentials, and the connection. A token must not be sent over plain TCP,
+//! where it could be intercepted. With pipelining, the client sends a batch of commands before it reads the replies to
+//! the previous batch, so the server always has commands to execute.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
 
 use super::prelude::*;
-use super::server::{Identity, ServerName};
-use crate::client::{Client, ClientError, Closer, Reply};
+use crate::client::{Client, ClientError, ClientTlsFiles, Closer, Reply, Security};
 use crate::protocol::text::unquote;
-use crate::shared::machine;
+use crate::settings::options::{host_and_port, host_port, needs_tls};
 use crate::shared::system;
 
-pub type IdAndBody = (u64, Vec<u8>);
+const TLS: &str = "beanstalks://";
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerName {
+    /// A host without brackets, and a port.
+    Tcp(String, u16),
+    Tls(String, u16),
+    Unix(PathBuf),
+}
+
+impl ServerName {
+    pub fn name(&self) -> String {
+        match self {
+            ServerName::Tcp(host, port) => host_and_port(host, *port),
+            ServerName::Tls(host, port) => format!("{TLS}{}", host_and_port(host, *port)),
+            ServerName::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// Accepts `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, and URLs of client libraries.
+    pub fn parse(text: &str) -> Result<ServerName> {
+        let forms = format!("must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST");
+        let invalid = |reason: &str| Problem::usage(format!("invalid server: {text}; {reason}"));
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(ServerName::Unix(PathBuf::from(path)));
+        }
+        let secure = text.strip_prefix(TLS);
+        if secure.is_some() {
+            needs_tls().map_err(|reason| invalid(&reason))?;
+        }
+        let (host, port) = host_port(secure.unwrap_or(text), &forms).map_err(|reason| invalid(&reason))?;
+        let host = if host.is_empty() { "127.0.0.1".to_owned() } else { host };
+        match (port.unwrap_or(11_300), secure) {
+            (0, _) => Err(invalid(&forms)),
+            (port, None) => Ok(ServerName::Tcp(host, port)),
+            (port, Some(rest)) if !rest.contains("://") => Ok(ServerName::Tls(host, port)),
+            _ => Err(invalid(&forms)),
+        }
+    }
+
+    /// The option precedes the environment and the default.
+    pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let in_variable = |problem: Box<Problem>, name: &str| Problem::usage(format!("{name}: {}", problem.text));
+        if let Some(text) = option {
+            return ServerName::parse(text);
+        }
+        for name in ["BEANPOLE_SERVER", "BEANSTALKD_URL"] {
+            if let Some(text) = variable(name) {
+                return ServerName::parse(&text).map_err(|problem| in_variable(problem, name));
+            }
+        }
+        let host = variable("BEANSTALKD_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
+        let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
+        let text = match variable("BEANSTALKD_PORT") {
+            // For a linked container named `beanstalkd`, Docker and Kubernetes set `BEANSTALKD_PORT` to a URL.
+            Some(port) if port.contains("://") => port,
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        };
+        ServerName::parse(&text).map_err(|problem| in_variable(problem, "BEANSTALKD_HOST, BEANSTALKD_PORT"))
+    }
+}
+
+const MAX_TOKEN: usize = 217;
+
+#[derive(Clone)]
 pub struct ServerTarget {
-    server: ServerName,
-    timeout: Option<u64>,
-    identity: Identity,
+    pub server: ServerName,
+    timeout: Option<Duration>,
+    token: Option<String>,
+    security: Security,
 }
-
-#[derive(Debug)]
-pub struct Link {
-    client: Client,
-    target: ServerTarget,
-    /// The size of the replies since the last check of the memory.
-    unchecked: usize,
-}
-
-/// The size of replies after which the memory is checked, in bytes.
-const CHECKED: usize = 64 * 1024;
 
 impl ServerTarget {
     pub fn of(call: &Call) -> Result<ServerTarget> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
-        let identity = Identity::of(call, &server)?;
-        Ok(ServerTarget { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), identity })
-    }
-
-    pub fn name(&self) -> String {
-        self.server.name()
+        let timeout = (timeout > 0).then(|| Duration::from_secs(timeout));
+        let is_tls = matches!(server, ServerName::Tls(..));
+        let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
+        let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
+        let is_useless = |opt: &Flag| !(is_tls || has_https && opt.long == AUTHORITY.long);
+        let useless = CONNECTION_OPTIONS.iter().zip(&files).find(|(opt, file)| file.is_some() && is_useless(opt));
+        if let Some((Flag { long, .. }, _)) = useless {
+            return Err(Problem::usage(format!("--{long} requires a server with TLS: -s beanstalks://HOST:PORT")));
+        }
+        if files[2].is_some() && files[1].is_none() {
+            return Err(Problem::usage("--key requires --cert"));
+        }
+        let token = call.value(&TOKEN).map(|path| read_token(&path)).transpose()?;
+        if token.is_some() && matches!(server, ServerName::Tcp(..)) {
+            let advice = "requires TLS (-s beanstalks://HOST:PORT) or a Unix socket";
+            return Err(Problem::usage(format!("--{} {advice}", TOKEN.long)));
+        }
+        let [authority, certificate, key] = files;
+        let files = is_tls.then_some(ClientTlsFiles { authority, certificate, key });
+        let security = Security::load(files.as_ref()).map_err(Problem::refused)?;
+        Ok(ServerTarget { server, timeout, token, security })
     }
 
     pub fn connect(&self) -> Result<Link> {
-        let limit = self.limit();
+        let limit = self.timeout;
         let connected = match &self.server {
             ServerName::Unix(path) => Client::connect_unix(path),
-            ServerName::Tls(host, port) => self.identity.connect(host, *port, limit),
+            ServerName::Tls(host, port) => {
+                // A handshake without a time limit would never end.
+                let limit = limit.unwrap_or(Duration::from_secs(60));
+                self.security.connect(&host_and_port(host, *port), limit, limit).map(Client::over)
+            }
             ServerName::Tcp(host, port) => match limit {
                 Some(limit) => Client::connect_within((host.as_str(), *port), limit),
                 None => Client::connect((host.as_str(), *port)),
@@ -59,23 +127,41 @@ impl ServerTarget {
         };
         let connected = connected.and_then(|mut client| client.set_timeout(limit).map(|()| client));
         let mut client = connected.map_err(|error| self.failed(&error))?;
-        self.identity.prove(&mut client).map_err(|error| match error {
+        let token = self.token.as_ref();
+        token.map_or(Ok(()), |token| client.authenticate(token.as_bytes())).map_err(|error| match error {
             ClientError::Io(error) => self.failed(&error),
             ClientError::Refused(line) => refusal("auth", &line),
             error @ ClientError::Invalid(_) => Problem::refused(error.to_string()),
         })?;
-        client.memory = machine::memory();
+        client.memory = system::memory();
         Ok(Link { client, target: self.clone(), unchecked: 0 })
     }
 
-    fn limit(&self) -> Option<Duration> {
-        self.timeout.map(Duration::from_secs)
-    }
-
-    fn failed(&self, error: &std::io::Error) -> Problem {
-        Problem::connection(&self.name(), error, self.timeout)
+    fn failed(&self, error: &std::io::Error) -> Box<Problem> {
+        Problem::connection(&self.server.name(), error, self.timeout)
     }
 }
+
+fn read_token(path: &str) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|error| Problem::file(path, &error))?;
+    let token = text.lines().next().unwrap_or_default();
+    if token.is_empty() || token.len() > MAX_TOKEN {
+        let problem = format!("{path}: invalid token; the first line must have 1 to {MAX_TOKEN} bytes");
+        return Err(Problem::refused(problem));
+    }
+    Ok(token.to_owned())
+}
+
+pub type IdAndBody = (u64, Vec<u8>);
+
+pub struct Link {
+    client: Client,
+    target: ServerTarget,
+    unchecked: usize,
+}
+
+/// The memory is checked after this many bytes of replies.
+const CHECKED: usize = 64 * 1024;
 
 impl Link {
     pub fn open(call: &Call) -> Result<Link> {
@@ -86,7 +172,7 @@ impl Link {
         self.client.send(bytes).map_err(|error| self.problem(error))
     }
 
-    fn problem(&self, error: ClientError) -> Problem {
+    fn problem(&self, error: ClientError) -> Box<Problem> {
         match error {
             ClientError::Io(error) => self.target.failed(&error),
             refused => Problem::refused(refused.to_string()),
@@ -112,14 +198,13 @@ impl Link {
 
     /// Adds `seconds` to the timeout. `None` waits indefinitely.
     pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply> {
-        let limit = self.target.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
+        let limit = self.target.timeout.zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.target.failed(&error))?;
         let reply = self.ask(command)?;
-        self.client.set_timeout(self.target.limit()).map_err(|error| self.target.failed(&error))?;
+        self.client.set_timeout(self.target.timeout).map_err(|error| self.target.failed(&error))?;
         Ok(reply)
     }
 
-    /// Fails unless the reply starts with `word`.
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
@@ -143,7 +228,6 @@ impl Link {
         Ok(())
     }
 
-    /// Reserves a job, after waiting up to `wait` seconds. Returns `None` after a timeout.
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_within(&command, wait)?;
@@ -166,19 +250,13 @@ impl Link {
         }
     }
 
-    /// Returns `None` if the object does not exist.
     pub fn query(&mut self, command: &str) -> Result<Option<StatsReply>> {
         let reply = self.ask(command)?;
         stats_of(command, &reply)
     }
 
-    /// Fails if the object does not exist.
     pub fn existing(&mut self, command: &str) -> Result<StatsReply> {
         self.query(command)?.ok_or_else(|| refusal(command, "NOT_FOUND"))
-    }
-
-    pub fn tube(&mut self, name: &str) -> Result<StatsReply> {
-        self.existing(&format!("stats-tube {name}"))
     }
 
     /// Returns `None` if there is no such tube, and empty statistics for a hidden tube.
@@ -206,7 +284,6 @@ impl Link {
     }
 }
 
-/// Returns `None` if the object does not exist.
 pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     match first_word(&reply.line) {
         "OK" => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
@@ -215,7 +292,6 @@ pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     }
 }
 
-/// Returns `None` if there is no job.
 pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>> {
     match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
         (_, Some(id)) => Ok(Some((id, reply.body))),
@@ -228,11 +304,11 @@ pub fn first_word(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
 
-pub fn refusal(command: &str, line: &str) -> Problem {
+pub fn refusal(command: &str, line: &str) -> Box<Problem> {
     let (verb, arguments) = command.split_once(' ').unwrap_or((command, ""));
     let (verb, object) = (verb.trim_end(), first_word(arguments));
     let tube = || match unquote(arguments.as_bytes()) {
-        Some((name, _)) => name::written(&name),
+        Some((name, _)) => yaml::quote_name(&name),
         None => object.to_owned(),
     };
     Problem::refused(match line {
@@ -248,7 +324,7 @@ pub fn refusal(command: &str, line: &str) -> Problem {
         "UNAUTHORIZED" => "the server requires authentication; use --token-file or --cert".to_owned(),
         "UNKNOWN_COMMAND" if verb == "auth" => "the server has no access file, and accepts no token".to_owned(),
         "UNKNOWN_COMMAND" => format!("{verb}: the server does not know this command"),
-        "BAD_FORMAT" if name::is_foreign(object) => {
+        "BAD_FORMAT" if yaml::is_quoted_name(object) => {
             format!("{verb}: the server does not support quoted tube names: {}", tube())
         }
         "BAD_FORMAT" => format!("{verb}: the server answered BAD_FORMAT; it may be too old for this"),
@@ -264,14 +340,9 @@ pub fn refusal(command: &str, line: &str) -> Problem {
 /// stops reading.
 pub const MAX_BATCH: usize = 512;
 
-/// A batch of this many bytes is sent.
-const BATCH_BYTES: usize = 64 * 1024;
-
-/// Receives the note of each command, and the reply.
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;
 
 /// Commands with unread replies. The caller interprets a reply by the note of its command.
-#[derive(Debug)]
 pub struct Pipeline<T> {
     bytes: Vec<u8>,
     unsent: VecDeque<T>,
@@ -289,9 +360,8 @@ impl<T> Pipeline<T> {
         &mut self.bytes
     }
 
-    /// Also reads the replies to the previous batch.
     pub fn send_full_batch(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
-        if self.bytes.len() < BATCH_BYTES && self.unsent.len() < MAX_BATCH {
+        if self.bytes.len() < 64 * 1024 && self.unsent.len() < MAX_BATCH {
             return Ok(());
         }
         self.push(link, each)
@@ -316,19 +386,13 @@ impl<T> Pipeline<T> {
     }
 }
 
-/// Sends `verb OBJECT` for each object. `on_reply` receives the object's index and the reply.
-pub fn ask_each(
-    link: &mut Link,
-    verb: &str,
-    objects: &mut dyn Iterator<Item = String>,
-    on_reply: OnReply<usize>,
-) -> Result {
+pub fn ask_each(link: &mut Link, verb: &str, items: &mut dyn Iterator<Item = String>, each: OnReply<usize>) -> Result {
     let mut pipeline = Pipeline::new();
-    for (index, object) in objects.enumerate() {
-        pipeline.add(index).extend_from_slice(format!("{verb} {object}\r\n").as_bytes());
-        pipeline.send_full_batch(link, on_reply)?;
+    for (index, item) in items.enumerate() {
+        pipeline.add(index).extend_from_slice(format!("{verb} {item}\r\n").as_bytes());
+        pipeline.send_full_batch(link, each)?;
     }
-    pipeline.finish(link, on_reply)
+    pipeline.finish(link, each)
 }
 
 /// Each tag in `tags` starts with a space.
@@ -336,4 +400,57 @@ pub fn put(bytes: &mut Vec<u8>, (pri, delay, ttr): (u32, u32, u32), tags: &str, 
     bytes.extend_from_slice(format!("put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).as_bytes());
     bytes.extend_from_slice(body);
     bytes.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> ServerName {
+        ServerName::Tcp(host.to_owned(), port)
+    }
+
+    #[test]
+    fn a_server_s_name_has_many_forms() {
+        for (text, expected) in [
+            ("queue", tcp("queue", 11300)),
+            ("queue:7", tcp("queue", 7)),
+            (":7", tcp("127.0.0.1", 7)),
+            ("::1", tcp("::1", 11300)),
+            ("[::1]", tcp("::1", 11300)),
+            ("[::1]:7", tcp("::1", 7)),
+            ("beanstalk://queue:7", tcp("queue", 7)),
+            ("beanstalkd://queue/", tcp("queue", 11300)),
+            ("tcp://10.0.0.1:7", tcp("10.0.0.1", 7)),
+            ("unix:/run/x", ServerName::Unix("/run/x".into())),
+        ] {
+            assert_eq!(ServerName::parse(text).expect(text), expected, "{text}");
+        }
+        for text in
+            ["", "unix:", "queue:", "queue:0", "queue:70000", "queue:x", "http://queue:7", "beanstalks://unix:/x"]
+        {
+            assert_eq!(ServerName::parse(text).expect_err(text).code, 5, "{text}");
+        }
+        for text in ["24500", "tcp://24500"] {
+            assert!(ServerName::parse(text).expect_err(text).text.ends_with("as in 127.0.0.1:24500"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_option_precedes_the_environment() {
+        let find = |given: Option<&str>, set: &[(&str, &str)]| {
+            let look = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            ServerName::find(given, look).expect("a server").name()
+        };
+        let all = [("BEANSTALKD_HOST", "h"), ("BEANSTALKD_PORT", "2"), ("BEANSTALKD_URL", "tcp://u:3")];
+        assert_eq!(find(None, &[]), "127.0.0.1:11300");
+        assert_eq!(find(None, &all[..1]), "h:11300");
+        assert_eq!(find(None, &all[1..2]), "127.0.0.1:2");
+        assert_eq!(find(None, &all[..2]), "h:2");
+        assert_eq!(find(None, &all), "u:3");
+        assert_eq!(find(None, &[("BEANPOLE_SERVER", "unix:/x"), all[2]]), "unix:/x");
+        assert_eq!(find(Some(":9"), &all), "127.0.0.1:9");
+        assert_eq!(find(None, &[("BEANSTALKD_PORT", "tcp://172.17.0.5:11300")]), "172.17.0.5:11300");
+        assert_eq!(find(None, &[("BEANSTALKD_HOST", "::1"), ("BEANSTALKD_PORT", "2")]), "[::1]:2");
+    }
 }

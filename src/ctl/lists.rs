@@ -1,13 +1,10 @@
-//! The subcommands `list`, `schedules`, `history` and `connections`.
-//!
-//! Owns the columns, and the requests for long lists in pages. Must not modify jobs. All times are in UTC.
+//! The subcommands `list`, `schedules`, `history` and `connections`. All times are in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::prelude::*;
 use crate::engine::{push_moment, State};
 
-/// Headings, and keys in the server's reply.
 #[rustfmt::skip]
 const CONNECTION_COLUMNS: [(&str, &str); 12] = [
     ("number", "number"), ("client", "client"), ("address", "address"), ("protocol", "protocol"), ("state", "state"),
@@ -30,36 +27,30 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     let named = |name: &String| State::named(name.as_bytes()).ok_or_else(|| unknown(name));
     let states = call.values(&STATES).iter().map(named).collect::<Result<_, _>>()?;
     let mut link = Link::open(call)?;
-    link.tube(&name)?;
+    link.existing(&format!("stats-tube {name}"))?;
     let mut scan = Scan::run(&mut link, &Wanted { tubes: vec![name], states, above })?;
     if !scan.was_listed {
-        print_stderr("the server does not support list-jobs: all IDs were tried");
+        tell("the server does not support list-jobs: all IDs were tried");
     }
     let all = scan.jobs.len();
     scan.jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let headings = [&["id", "state", "pri", "delay", "ttr", "age"][..], &COUNTS, &["reason", "body"]].concat();
-    print(call, out, &mut link, &scan, (&JobLine::line, &job_row))?.finish(&headings)?;
+    print(call, out, &mut link, &scan, &headings, (&JobLine::line, &job_row))?;
     if scan.jobs.len() < all {
         out.flush()?;
-        print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
+        tell(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
     }
-    Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
+    Ok(report_refused(&scan.refused))
 }
 
-/// Formats a job, the tube name and the body.
 type Format<'a, T> = &'a dyn Fn(&JobLine, &str, &[u8]) -> T;
 
-/// `line` makes a JSON line, and `row` a table row.
-fn print<'a>(
-    call: &Call,
-    out: &'a mut Out,
-    link: &mut Link,
-    scan: &Scan,
-    (line, row): (Format<String>, Format<Vec<String>>),
-) -> Result<Listing<'a>> {
+type Formats<'a> = (Format<'a, String>, Format<'a, Vec<String>>);
+
+fn print(call: &Call, out: &mut Out, link: &mut Link, scan: &Scan, heads: &[&str], (line, row): Formats) -> Result {
     let mut list = Listing::new(out, call.has(&JSON));
     scan.peek(link, &mut |job, tube, body| list.add(&|| line(job, tube, body), &|| row(job, tube, body)))?;
-    Ok(list)
+    list.finish(heads)
 }
 
 fn job_row(job: &JobLine, _: &str, body: &[u8]) -> Vec<String> {
@@ -88,20 +79,17 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     let row: Format<Vec<String>> = &|job, tube, body| {
         let stats = &job.tags.0;
         let (name, when) = (job.tags.key().to_owned(), stats.recurrence());
-        let mut row =
-            vec![job.id.to_string(), tube.to_owned(), name, when, date(next_run(job)), job.missed.to_string()];
+        let mut row = vec![job.id.to_string(), tube.into(), name, when, date(next_run(job)), job.missed.to_string()];
         row.push(job.blocked_by.clone());
         row.extend(["runs", "skipped"].map(|key| stats.number(key).to_string()));
         row.push(excerpt(body));
         row
     };
-    let list = print(call, out, &mut link, &scan, (line, row))?;
     let headings = ["id", "tube", "name", "schedule", "next run", "missed", "blocked by", "runs", "skipped", "body"];
-    list.finish(&headings)?;
-    Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
+    print(call, out, &mut link, &scan, &headings, (line, row))?;
+    Ok(report_refused(&scan.refused))
 }
 
-/// Returns the time of a schedule's next run in seconds since 1970.
 fn next_run(job: &JobLine) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
@@ -112,7 +100,6 @@ fn next_run(job: &JobLine) -> u64 {
     }
 }
 
-/// Formats seconds since 1970 as `2025-01-31 12:00:00Z`.
 fn date(seconds: u64) -> String {
     let mut text = Vec::new();
     push_moment(&mut text, seconds);
@@ -145,7 +132,7 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
         }
     }
     if let Some(tube) = of_tube.filter(|_| count == 0) {
-        print_stderr(&format!("the history contains no such jobs of tube {tube}"));
+        tell(&format!("the history contains no such jobs of tube {tube}"));
     }
     let headings = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
     list.finish(&headings).map(|()| DONE)
@@ -171,7 +158,6 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE)
 }
 
-/// Sorted by number. Stops after the page that reaches `limit`.
 pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&StatsReply) -> Result) -> Result {
     let (mut above, mut count) = (0, 0);
     loop {

@@ -1,58 +1,87 @@
-//! The client subcommands, such as `put`, `stats` and `export`.
-//!
-//! Owns the output and the exit codes of subcommands. Must not start a server.
-//!
-//! `table` lists the subcommands, `opts` defines their options, and `call` parses command lines. Subcommands connect to
-//! a server through `link` and use the beanstalk protocol, so most subcommands also work with beanstalkd.
+//! The client subcommands, such as `put`, `stats` and `export`: their output and exit codes. Most subcommands also work
+//! with beanstalkd, because they use the beanstalk protocol.
 
-mod binlog;
-mod bulk;
 mod call;
-mod check_access;
 mod completion;
 mod export;
+mod files;
 mod import;
 mod input;
 mod jobs;
 mod link;
 mod lists;
-mod name;
-mod opts;
 mod out;
-mod problem;
 mod put;
 mod record;
 mod scan;
-mod server;
-mod table;
-mod tags;
-mod tail;
 mod top;
 mod tubes;
 mod work;
 mod yaml;
 
 mod prelude {
-    pub use super::tubes::{each_tube, report_refused};
-    pub use super::{bulk::MAX_DELAY, yaml::StatsReply};
-    pub use super::{call::*, input::*, link::*, opts::*, out::*, problem::*, record::*, scan::*, tags::*};
-    pub(in crate::ctl) use super::{name, print_stderr, yaml};
+    pub use super::tubes::{each_tube, report_refused, MAX_DELAY};
+    pub(in crate::ctl) use super::yaml;
+    pub use super::yaml::StatsReply;
+    pub use super::{call::*, input::*, link::*, out::*, record::*, scan::*};
     pub use crate::shared::json;
 }
 
-use std::io::Write;
+use std::ops::RangeInclusive;
 
-use call::Call;
-pub use call::{OperandKind, Subcommand};
-pub use opts::Flag;
-use out::Out;
-use problem::{Problem, Result};
-pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
-pub use table::SUBCOMMANDS;
+pub use call::{Flag, OperandKind, Subcommand};
+pub use out::{DONE, EMPTY, NO_CONNECTION, REFUSED};
+use prelude::*;
 
-use crate::cluster;
 use crate::settings::options::{self, BAD_USAGE};
 use crate::settings::words::usage_line;
+
+const MANY: usize = usize::MAX;
+
+const fn row(
+    (name, operands): (&'static str, &'static str),
+    (takes, min, max): (OperandKind, usize, usize),
+    options: &'static [&'static Flag],
+    run: fn(&Call, &mut Out) -> Result<u8>,
+    help: &'static str,
+) -> Subcommand {
+    Subcommand { name, operands, help, options, takes, count: RangeInclusive::new(min, max), run }
+}
+
+#[rustfmt::skip]
+pub static SUBCOMMANDS: [Subcommand; 31] = [
+    row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB, &OF_GROUP], tubes::stats, "show statistics of the server, of tubes, jobs or groups"),
+    row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], tubes::tubes, "list tubes in a table"),
+    row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "monitor the server and its tubes; press ? for help"),
+    row(("put", "[BODY...]"), (OperandKind::Text, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &CRON, &EVERY, &LINES, &FILE], put::run, "put jobs from arguments, stdin or files"),
+    row(("reserve", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY], jobs::reserve, "reserve a job, print it and release it"),
+    row(("peek", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &STATE], jobs::peek, "print jobs, or the next job of a tube"),
+    row(("tail", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &INTERVAL, &ENOUGH], scan::tail, "print jobs as they are put"),
+    row(("delete", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT], jobs::delete, "delete jobs"),
+    row(("kick", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &OF_TUBE, &COUNT], jobs::kick, "make buried or delayed jobs ready"),
+    row(("bury", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::bury, "bury jobs"),
+    row(("release", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI, &DELAY], jobs::release, "make jobs ready, now or after a delay"),
+    row(("revoke", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::revoke, "take reserved jobs from their workers and bury them"),
+    row(("wait", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], jobs::wait, "wait until jobs, or all jobs of a group, end or are buried"),
+    row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], tubes::pause, "pause a tube, so that no job is reserved from it"),
+    row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], tubes::resume, "resume paused tubes"),
+    row(("tube", "TUBE [SETTING...]"), (OperandKind::Settings, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tubes::tube_settings, "show or replace the settings of a tube"),
+    row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], tubes::move_jobs, "move jobs from one tube to another"),
+    row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], tubes::clear, "delete the jobs of tubes"),
+    row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], lists::list, "list the jobs of a tube"),
+    row(("connections", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON], lists::connections, "list connections, their jobs and their progress"),
+    row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], lists::schedules, "list recurring jobs and their next runs"),
+    row(("history", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON, &ONLY_TUBE, &FAILED, &SHOWN], lists::history, "list the jobs that ended or were buried recently"),
+    row(("export", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &BINLOG], export::run, "write jobs to stdout as JSON lines"),
+    row(("import", "[FILE...]"), (OperandKind::File, 0, MANY), &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], import::run, "put jobs written by export"),
+    row(("work", "[TUBE...] [-- COMMAND [ARG...]]"), (OperandKind::Command, 0, MANY), &[&SERVER, &TIMEOUT, &TO_URL, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], work::run, "run a command for each job, or send jobs to a URL"),
+    row(("check", "DIR"), (OperandKind::Folder, 1, 1), &[], files::check, "verify a binlog and summarize it"),
+    row(("backup", "DIR DEST"), (OperandKind::Folder, 2, 2), &[], files::backup, "copy a binlog, even of a running server"),
+    row(("check-access", "FILE [NAME COMMAND TUBE]"), (OperandKind::File, 1, 4), &[], files::check_access, "verify an access file and show what it allows"),
+    row(("cluster", "status URL | promote URL NAME | retire URL NAME"), (OperandKind::Text, 2, 3), &[], cluster, "show or control the servers of a cluster"),
+    row(("completion", "SHELL"), (OperandKind::Shell, 1, 1), &[], completion::run, "print completions for bash, zsh or fish"),
+    row(("help", "[SUBCOMMAND]"), (OperandKind::Text, 0, 1), &[], help, "print this help, or the help of a subcommand"),
+];
 
 pub fn usage() -> String {
     let mut text = String::from("Subcommands (see beanpole SUBCOMMAND -h for options):\n\n");
@@ -67,7 +96,7 @@ impl Subcommand {
         let (first, rest) = self.help.split_at(1);
         let summary = first.to_ascii_uppercase() + rest;
         let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{summary}.\n\n", self.name, self.operands);
-        self.options().into_iter().chain([&opts::HELP]).for_each(|opt| text += &opt.usage(26));
+        self.options().into_iter().chain([&HELP]).for_each(|opt| text += &opt.usage(26));
         text + "\nSee beanpole-ctl(1).\n"
     }
 
@@ -97,25 +126,15 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     })
 }
 
-/// Returns the exit code. The message can be empty.
 fn report(problem: &Problem) -> u8 {
     if !problem.text.is_empty() {
-        print_stderr(&problem.text);
+        tell(&problem.text);
     }
     problem.code
 }
 
-/// Unlike `eprintln!`, does not panic if stderr is closed.
-fn print_stderr(text: &str) {
-    let _ = writeln!(std::io::stderr(), "beanpole: {}", out::shown(text.as_bytes()));
-}
-
-fn complete(call: &Call, out: &mut Out) -> Result<u8> {
-    completion::run(call, out)
-}
-
 fn cluster(call: &Call, out: &mut Out) -> Result<u8> {
-    let text = cluster::command(&call.operands).map_err(|problem| {
+    let text = crate::cluster::command(&call.operands).map_err(|problem| {
         let code = if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION };
         Problem::new(code, problem)
     })?;

@@ -1,24 +1,21 @@
-//! The standard output of a subcommand.
-//!
-//! Owns stdout, and formats lines and tables. Must escape job data before writing to a terminal. Tables are aligned on
-//! a terminal, and otherwise tab-separated.
+//! The standard output of a subcommand, its messages and its exit codes. Job data is escaped on a terminal. Tables are
+//! aligned on a terminal, and otherwise tab-separated.
 
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::time::Duration;
 
 use nix::unistd::write;
 
-use super::prelude::*;
+use crate::settings::options::BAD_USAGE;
 use crate::shared::json::is_hostile;
 
-/// Characters of a job body in a table.
 const EXCERPT: usize = 60;
 
 /// Columns with seconds, which a terminal shows in larger units.
 const TIMES: [&str; 8] = ["age", "for", "idle", "left", "oldest ready", "paused", "ran", "waited"];
 
 /// Reports the error of a closed standard output, which [`io::Stdout`] ignores.
-#[derive(Debug)]
 struct StrictStdout;
 
 impl Write for StrictStdout {
@@ -31,7 +28,6 @@ impl Write for StrictStdout {
     }
 }
 
-#[derive(Debug)]
 pub struct Out {
     file: BufWriter<StrictStdout>,
     pub is_terminal: bool,
@@ -50,7 +46,6 @@ impl Out {
         done.map_err(|error| Problem::output(&error))
     }
 
-    /// Prints the body. On a terminal, escapes special characters and adds a line feed.
     pub fn body(&mut self, body: &[u8]) -> Result {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -62,7 +57,6 @@ impl Out {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
 
-    /// Prints a table. On a terminal, columns are aligned, with numbers on the right.
     pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result {
         let is_time = |head: &&str| self.is_terminal && TIMES.contains(head);
         let text = |(head, cell): (&&str, &String)| {
@@ -85,8 +79,7 @@ impl Out {
         };
         let widths: Vec<usize> = (0..headings.len()).map(width_of).collect();
         let is_number = |text: &String| text.starts_with(|letter: char| letter.is_ascii_digit());
-        let right: Vec<bool> =
-            (0..headings.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
+        let right: Vec<_> = (0..headings.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
         let headings: Vec<String> = headings.iter().map(|head| head.to_ascii_uppercase()).collect();
         for row in [&headings].into_iter().chain(rows) {
             let cells = row.iter().zip(&widths).zip(&right).map(|((cell, width), right)| match right {
@@ -99,7 +92,6 @@ impl Out {
     }
 }
 
-/// JSON lines with `--json`, and otherwise a table.
 pub struct Listing<'a> {
     out: &'a mut Out,
     is_json: bool,
@@ -111,7 +103,6 @@ impl Listing<'_> {
         Listing { out, is_json, rows: Vec::new() }
     }
 
-    /// `line` makes a JSON line, and `row` a table row.
     pub fn add(&mut self, line: &dyn Fn() -> String, row: &dyn Fn() -> Vec<String>) -> Result {
         if self.is_json {
             return self.out.line(&line());
@@ -120,7 +111,6 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints the table, or only its header if there are no rows. Does nothing with `--json`.
     pub fn finish(self, headings: &[&str]) -> Result {
         match self.is_json {
             true => Ok(()),
@@ -136,7 +126,6 @@ pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec
     places
 }
 
-/// Shows the two largest units of a time in seconds.
 pub fn span(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -164,7 +153,6 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
-/// Like [`shown`], but also escapes tabs and line feeds.
 pub fn on_one_line(bytes: &[u8]) -> String {
     shown(bytes).replace('\n', "\\n").replace('\t', "\\t")
 }
@@ -176,6 +164,80 @@ pub fn excerpt(body: &[u8]) -> String {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     }
+}
+
+/// Problems are boxed to keep results small.
+pub type Result<T = (), E = Box<Problem>> = std::result::Result<T, E>;
+
+pub const DONE: u8 = 0;
+
+/// A command was rejected, an object is missing, or a binlog is damaged.
+pub const REFUSED: u8 = 1;
+
+/// No job is available, a time limit has expired, or a binlog is unreadable.
+pub const EMPTY: u8 = 2;
+
+pub const NO_CONNECTION: u8 = 3;
+
+#[derive(Debug)]
+pub struct Problem {
+    pub code: u8,
+    /// One line, or an empty string to print nothing.
+    pub text: String,
+}
+
+impl Problem {
+    pub fn new(code: u8, text: String) -> Box<Problem> {
+        Box::new(Problem { code, text })
+    }
+
+    pub fn refused(text: impl Into<String>) -> Box<Problem> {
+        Problem::new(REFUSED, text.into())
+    }
+
+    pub fn usage(text: impl Into<String>) -> Box<Problem> {
+        Problem::new(BAD_USAGE, text.into())
+    }
+
+    pub fn empty(text: impl Into<String>) -> Box<Problem> {
+        Problem::new(EMPTY, text.into())
+    }
+
+    /// A closed pipe of stdout needs no message.
+    pub fn output(error: &io::Error) -> Box<Problem> {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
+            _ => Problem::refused(format!("cannot write: {}", plain(error))),
+        }
+    }
+
+    pub fn file(name: &str, error: &io::Error) -> Box<Problem> {
+        Problem::refused(format!("{name}: {}", plain(error)))
+    }
+
+    pub fn connection(server: &str, error: &io::Error, timeout: Option<Duration>) -> Box<Problem> {
+        let text = match (error.kind(), timeout) {
+            (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(timeout)) => {
+                format!("{server}: no answer within {} s", timeout.as_secs())
+            }
+            (io::ErrorKind::UnexpectedEof, _) => format!("{server}: the server closed the connection"),
+            (io::ErrorKind::OutOfMemory, _) => format!("{server}: the replies are too large for the memory here"),
+            (io::ErrorKind::InvalidData, _) => format!("{server}: invalid reply; this is not a beanstalk server"),
+            _ => format!("{server}: {}", plain(error)),
+        };
+        Problem::new(NO_CONNECTION, text)
+    }
+}
+
+/// Omits the system error number.
+pub fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Unlike `eprintln!`, does not panic if stderr is closed.
+pub(super) fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "beanpole: {}", shown(text.as_bytes()));
 }
 
 #[cfg(test)]

@@ -1,7 +1,4 @@
 //! The subcommand `put`, which puts jobs from arguments, files or stdin.
-//!
-//! Owns the conversion of input to jobs: a file becomes one job, or with `--lines`, each line becomes a job. Must not
-//! print job IDs with `--lines`.
 
 use std::io::IsTerminal;
 
@@ -9,13 +6,12 @@ use super::prelude::*;
 use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;
 
-/// Further rejected jobs are only counted.
-const MAX_REPORTS: u64 = 10;
+pub const MAX_REPORTS: u64 = 10;
 
 struct Put<'a> {
     link: Link,
     pipeline: Pipeline<()>,
-    /// Priority, delay and time to run. Times are in seconds.
+    /// Priority, delay and time to run.
     numbers: (u32, u32, u32),
     tags: String,
     results: Results<'a>,
@@ -37,8 +33,7 @@ const TAGS: [(&Flag, &str); 8] = [
     (&EVERY, "every"),
 ];
 
-/// Returns names and texts. A value with several words is rejected, because a second word would change the meaning of
-/// the command.
+/// Returns names and texts. A second word in a value would change the meaning of the command.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     let mut tags = Vec::new();
     for (opt, word) in TAGS {
@@ -123,7 +118,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     if lines {
         results.out.flush()?;
         let known = if results.known > 0 { format!(", {} already existed", results.known) } else { String::new() };
-        print_stderr(&format!("{} jobs are in tube {name}{known}, {} were refused", results.done, results.refused));
+        tell(&format!("{} jobs are in tube {name}{known}, {} were refused", results.done, results.refused));
     }
     Ok(if results.refused == 0 { DONE } else { REFUSED })
 }
@@ -151,7 +146,7 @@ impl Results<'_> {
             _ => {
                 self.refused += 1;
                 if self.refused <= MAX_REPORTS {
-                    print_stderr(&format!("{} {number}: {}", self.what, refusal("put", line).text));
+                    tell(&format!("{} {number}: {}", self.what, refusal("put", line).text));
                 }
                 return Ok(());
             }

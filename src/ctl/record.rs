@@ -1,12 +1,14 @@
-//! The JSON lines of `export` and `import`.
-//!
-//! Owns the format of the lines for jobs, retained keys, pauses and settings. Must not query a server.
+//! The JSON lines of `export` and `import`: jobs, retained keys, pauses and settings. Job data that beanstalkd lacks,
+//! such as idempotency keys and retries, is converted between statistics, JSON members, and tags of a `put`.
 
 use super::prelude::*;
-use crate::engine::State;
+use super::put::knows;
+use crate::engine::{Recurrence, State};
+use crate::protocol::beanstalk::MAX_PUT_LINE;
+use crate::protocol::text::{is_tube_name, push_quoted};
+use crate::shared::base64;
 use crate::shared::json::{Members, Object, Strays};
 
-/// Event counts with their names in `stats-job`.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
 #[derive(Clone, Debug)]
@@ -18,9 +20,7 @@ pub struct JobLine {
     /// job.
     pub delay: u32,
     pub left: u32,
-    /// Runs that a schedule has missed since its last run.
     pub missed: u32,
-    /// The ID of the copy that blocks a schedule, or empty.
     pub blocked_by: String,
     pub ttr: u32,
     pub age: u64,
@@ -33,7 +33,6 @@ pub fn short(number: u64) -> u32 {
 }
 
 impl JobLine {
-    /// Fails if the reply to `stats-job` is invalid.
     pub fn of(stats: &StatsReply) -> Option<JobLine> {
         let state = State::named(stats.text("state").as_bytes())?;
         Some(JobLine {
@@ -61,7 +60,7 @@ impl JobLine {
     pub fn line(&self, tube: &str, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
-            json.bytes("tube", &name::bytes(tube));
+            json.bytes("tube", &yaml::name_bytes(tube));
             json.text("state", self.state.word().as_bytes());
             for (key, number) in [("pri", self.pri), ("delay", self.delay), ("ttr", self.ttr)] {
                 json.number(key, number.into());
@@ -76,7 +75,6 @@ impl JobLine {
     }
 }
 
-/// Counts objects other than jobs.
 #[derive(Default)]
 pub struct Others {
     pub pauses: u64,
@@ -88,28 +86,23 @@ impl Others {
     pub fn report(&self, verb: &str) {
         let Others { pauses, settings, keys } = self;
         if pauses + settings + keys > 0 {
-            print_stderr(&format!(
-                "{verb} {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"
-            ));
+            tell(&format!("{verb} {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"));
         }
     }
 }
 
-/// Returns the line of a tube. `write` adds members after the name.
 pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     json::object(|json| {
-        json.bytes("tube", &name::bytes(tube));
+        json.bytes("tube", &yaml::name_bytes(tube));
         write(json);
     })
 }
 
-#[derive(Debug)]
 pub struct ImportLine {
     pub tube: Option<String>,
     pub content: Content,
 }
 
-#[derive(Debug)]
 pub enum Content {
     Job(ImportJob),
     Key(JobTags),
@@ -117,7 +110,6 @@ pub enum Content {
     Settings(String),
 }
 
-#[derive(Debug)]
 pub struct ImportJob {
     pub state: State,
     pub pri: u32,
@@ -134,17 +126,16 @@ impl ImportLine {
         let object = Object::parse(line, &known, Strays::Ignored)?;
         let number = |key: &str, default: u32| Ok::<_, String>(number_of(&object, key)?.unwrap_or(default));
         let text = |key: &str| text_of(&object, key);
-        let tube = bytes_of(&object, "tube", "tube-base64")?.map(|name| name::written(&name));
-        if let Some(name) = tube.as_ref().filter(|name| !name::is_legal(name)) {
+        let tube = bytes_of(&object, "tube", "tube-base64")?.map(|name| yaml::quote_name(&name));
+        if let Some(name) = tube.as_ref().filter(|name| !yaml::is_legal_name(name)) {
             return Err(format!("invalid tube name: {name}"));
         }
         let tags = JobTags::read(&object)?;
         let Some(body) = bytes_of(&object, "body", "body-base64")? else {
             let (pause, settings) = (number("pause", 0)?, text("settings")?);
+            let is_key = !tags.key().is_empty() && tags.0.number("idempotency-ttl") > 0;
             let content = match settings {
-                _ if tube.is_some() && !tags.key().is_empty() && tags.0.number("idempotency-ttl") > 0 => {
-                    Content::Key(tags)
-                }
+                _ if is_key && tube.is_some() => Content::Key(tags),
                 _ if tube.is_some() && pause > 0 => Content::Pause(pause),
                 Some(settings) if tube.is_some() => Content::Settings(settings.to_owned()),
                 _ => return Err("missing body or body-base64".to_owned()),
@@ -162,9 +153,227 @@ impl ImportLine {
     }
 }
 
+enum Value {
+    /// A tube name or key. The base64 form has another JSON member.
+    Name(&'static str),
+    Text(&'static str),
+    Number,
+    Word,
+    /// Names separated by commas, each possibly with a colon and a number.
+    Groups,
+    Cron,
+}
+
+/// Keys of `stats-job` and of JSON lines, in the order of the output.
+#[rustfmt::skip]
+const KEYS: [(&str, Value); 20] = [
+    ("idempotency-key", Value::Name("idempotency-key-base64")), ("idempotency-ttl", Value::Number),
+    ("concurrency-key", Value::Name("concurrency-key-base64")), ("concurrency-limit", Value::Number),
+    ("try", Value::Number), ("backoff", Value::Number), ("fails", Value::Number), ("max-fails", Value::Number),
+    ("expires-in", Value::Number), ("every", Value::Number), ("cron", Value::Cron), ("runs", Value::Number),
+    ("skipped", Value::Number), ("ttl", Value::Number), ("unique", Value::Word), ("protocol", Value::Word),
+    ("dead-from", Value::Name("dead-from-base64")), ("last-error", Value::Text("last-error-base64")),
+    ("group", Value::Groups), ("after-group", Value::Groups),
+];
+
+pub fn members() -> Vec<&'static str> {
+    let encoded = KEYS.iter().filter_map(|(_, value)| match value {
+        Value::Name(encoded) | Value::Text(encoded) => Some(*encoded),
+        _ => None,
+    });
+    KEYS.iter().map(|(key, _)| *key).chain(encoded).collect()
+}
+
+#[derive(Clone, Default, Debug)]
+pub struct JobTags(pub StatsReply);
+
+/// Tags, each after a space, and keys of unsupported data.
+pub type Written = (String, Vec<&'static str>);
+
+impl JobTags {
+    pub fn of(all: &StatsReply) -> JobTags {
+        let mut stats = StatsReply::default();
+        for (key, value) in all.iter().filter(|(key, _)| KEYS.iter().any(|(known, _)| known == key)) {
+            stats.push(key, value.to_owned());
+        }
+        JobTags(stats)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().next().is_none()
+    }
+
+    pub fn key(&self) -> &str {
+        self.0.text("idempotency-key")
+    }
+
+    pub fn ttl_left(&self) -> Option<u64> {
+        (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
+    }
+
+    pub fn read(object: &Object) -> Result<JobTags, String> {
+        let mut stats = StatsReply::default();
+        for (key, value) in &KEYS {
+            if let Some(text) = read_value(object, key, value)? {
+                stats.push(key, text);
+            }
+        }
+        Ok(JobTags(stats))
+    }
+
+    pub fn dead_from(&self) -> Option<&str> {
+        Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
+    }
+
+    /// The lifetime becomes at least `min_ttl` seconds.
+    pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
+        let (mut tags, mut lost) = (String::new(), Vec::new());
+        let mut add = |key: &'static str, tag: String, known: bool| match known {
+            true => tags += &tag,
+            false => lost.push(key),
+        };
+        let (number, text) = (|key: &str| self.0.number(key), |key: &str| self.0.text(key));
+        let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
+        let (key, bound) = (self.key(), text("concurrency-key"));
+        if !key.is_empty() {
+            // The rest of the command has up to 564 bytes.
+            let known = can.has("idp")
+                && (can.has("export") || !yaml::is_quoted_name(key))
+                && key.len() + 500 < MAX_PUT_LINE - 64;
+            add("idempotency-key", format!(" idp:{key}{}", suffix(number("idempotency-ttl"))), known);
+        }
+        if !bound.is_empty() {
+            let known = can.has("con") && !yaml::is_quoted_name(bound);
+            add("concurrency-key", format!(" con:{bound}{}", suffix(number("concurrency-limit"))), known);
+        }
+        let is_plain = text("protocol").is_empty();
+        let (tries, delay, fails) = (number("try"), number("backoff"), number("fails"));
+        if is_plain && (tries > 0 || fails > 0 && can.has("export")) {
+            let more = if fails > 0 && can.has("export") { format!(":{delay}:{fails}") } else { suffix(delay) };
+            add("try", format!(" try:{tries}{more}"), can.has("try"));
+        }
+        if is_plain && fails > 0 && !can.has("export") {
+            add("fails", String::new(), false);
+        }
+        if !text("cron").is_empty() {
+            add("cron", format!(" cron:\"{}\"", text("cron")), can.has("cron"));
+        }
+        for key in ["every", "ttl"].into_iter().filter(|key| number(key) > 0) {
+            add(key, format!(" {key}:{}", number(key)), can.has(key));
+        }
+        if let Some(left) = self.ttl_left() {
+            add("expires-in", format!(" ttl:{}", left.max(min_ttl)), can.has("ttl"));
+        }
+        let mut reason = Vec::new();
+        push_quoted(&mut reason, &self.0.bytes("last-error"));
+        if reason.len() > 2 {
+            add("last-error", format!(" err:{}", String::from_utf8_lossy(&reason)), can.has("export"));
+        }
+        if self.dead_from().is_some() && !can.has("export") {
+            add("dead-from", String::new(), false);
+        }
+        for (key, tag) in [("group", "grp"), ("after-group", "aft")] {
+            // `:0` makes the job wait even while the group is empty.
+            let written = |group: &str| match (tag, group.contains(':')) {
+                ("aft", false) => format!(" aft:{group}:0"),
+                _ => format!(" {tag}:{group}"),
+            };
+            if !text(key).is_empty() {
+                add(key, text(key).split(',').map(written).collect(), can.has(tag));
+            }
+        }
+        for key in ["unique", "protocol"].into_iter().filter(|key| !text(key).is_empty()) {
+            add(key, String::new(), false);
+        }
+        if !is_plain && (tries, number("max-fails"), fails) != (0, 0, 0) {
+            add("try", String::new(), false);
+        }
+        (tags, lost)
+    }
+}
+
+fn is_group(text: &str) -> bool {
+    let (name, count) = text.split_once(':').unwrap_or((text, "0"));
+    is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
+}
+
+pub fn text_of<'a>(object: &'a Object, key: &str) -> Result<Option<&'a str>, String> {
+    object.text(key).map_err(|()| format!("{key}: must be a string"))
+}
+
+pub fn number_of(object: &Object, key: &str) -> Result<Option<u32>, String> {
+    let number = object.number(key).map_err(|()| format!("{key}: must be a whole number from 0 up"))?;
+    number.map(|number| u32::try_from(number).map_err(|_| format!("{key}: {number} is too large"))).transpose()
+}
+
+pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<u8>>, String> {
+    match (text_of(object, key)?, text_of(object, encoded)?) {
+        (None, None) => Ok(None),
+        (Some(plain), None) => Ok(Some(plain.as_bytes().to_vec())),
+        (None, Some(text)) => base64::decode(text.as_bytes()).map(Some).ok_or(format!("{encoded}: invalid base64")),
+        (Some(_), Some(_)) => Err(format!("the line has both {key} and {encoded}")),
+    }
+}
+
+fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
+    let valid = |is_valid: fn(&str) -> bool| match text_of(object, key)? {
+        Some(text) if !is_valid(text) => Err(format!("{key}: invalid value: {}", text.escape_debug())),
+        text => Ok(text.map(str::to_owned)),
+    };
+    match value {
+        Value::Name(encoded) => match bytes_of(object, key, encoded)? {
+            Some(bytes) if bytes.is_empty() => Err(format!("{key}: must not be empty")),
+            bytes => Ok(bytes.map(|bytes| yaml::quote_name(&bytes))),
+        },
+        Value::Text(encoded) => {
+            let bytes = bytes_of(object, key, encoded)?.filter(|bytes| !bytes.is_empty());
+            Ok(bytes.map(|bytes| yaml::quote_name(&bytes)))
+        }
+        Value::Number => Ok(number_of(object, key)?.map(|number| number.to_string())),
+        Value::Word => valid(|_| true),
+        Value::Groups => valid(|groups| groups.split(',').all(is_group)),
+        Value::Cron => valid(|cron| matches!(Recurrence::parse(cron.as_bytes()), Some(Recurrence::Minutes(_)))),
+    }
+}
+
+/// Extensions on which the storage of data depends.
+const ABILITIES: [&str; 11] =
+    ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
+
+/// Bits for the items of [`ABILITIES`].
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Abilities(u16);
+
+impl Abilities {
+    /// If `stats` does not list the extensions, tries harmless commands.
+    pub fn of(link: &mut Link) -> Result<Abilities> {
+        let listed = match link.stats() {
+            Ok(stats) => stats.text("extensions").to_owned(),
+            Err(problem) if problem.code == REFUSED => String::new(),
+            Err(problem) => return Err(problem),
+        };
+        let mut can = Abilities(0);
+        for (index, word) in ABILITIES.into_iter().enumerate() {
+            let is_known = match word {
+                _ if !listed.is_empty() => listed.split(' ').any(|other| other == word),
+                "limit-tube" | "set-tube" => link.ask(&format!("{word} "))?.line != "UNKNOWN_COMMAND",
+                "export" => link.ask("list-keys x")?.line != "UNKNOWN_COMMAND",
+                tag => knows(link, tag)?,
+            };
+            can.0 |= u16::from(is_known) << index;
+        }
+        Ok(can)
+    }
+
+    pub fn has(self, word: &str) -> bool {
+        ABILITIES.iter().position(|known| *known == word).is_some_and(|index| self.0 >> index & 1 == 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::json::object;
 
     #[test]
     fn a_line_of_a_job_reads_back() {
@@ -207,9 +416,9 @@ mod tests {
             tags: JobTags::default(),
         };
         for name in [&b"My::Func"[..], b"a b", b"\xff", b"\"a\"", b"a\r\nquit", &[b'x'; 300]] {
-            let line = record.line(&name::written(name), b"");
+            let line = record.line(&yaml::quote_name(name), b"");
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
-            assert_eq!(read.tube, Some(name::written(name)), "{line}");
+            assert_eq!(read.tube, Some(yaml::quote_name(name)), "{line}");
         }
     }
 
@@ -230,8 +439,51 @@ mod tests {
             ("{\"body\":\"\",\"tube-base64\":\"a\"}", "invalid base64"),
             ("{\"body\":\"\",\"tube\":\"a\",\"tube-base64\":\"YQ==\"}", "both tube and tube-base64"),
         ] {
-            let error = ImportLine::parse(line.as_bytes()).expect_err(line);
+            let error = ImportLine::parse(line.as_bytes()).err().expect(line);
             assert!(error.contains(expected), "{line}: {error}");
         }
+    }
+
+    const ALL: Abilities = Abilities(u16::MAX);
+
+    fn of(text: &str) -> JobTags {
+        JobTags::of(&StatsReply::parse(text))
+    }
+
+    #[test]
+    fn tags_in_a_line_read_back_and_those_that_a_server_cannot_store_are_named() {
+        let text = "pri: 7\nidempotency-key: \"a b\\xff\"\nidempotency-ttl: 60\ntry: 9\ntries-left: 6\nbackoff: 5\n\
+            fails: 3\nexpires-in: 7\nconcurrency-key: c\nconcurrency-limit: 2\nlast-error: \"no \\\"host\\\"\"\n";
+        let all = r#" idp:"a b\xff":60 con:c:2 try:9:5:3 ttl:7 err:"no \"host\"""#;
+        let line = object(|json| of(text).0.write(json));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
+        let read = read.expect("tags");
+        assert_eq!(read.write_for(&ALL, 1), (all.to_owned(), vec![]));
+        assert_eq!(read.write_for(&ALL, 60).0, all.replace("ttl:7", "ttl:60"));
+        let none = vec!["idempotency-key", "concurrency-key", "try", "fails", "expires-in", "last-error"];
+        assert_eq!(read.write_for(&Abilities::default(), 1), (String::new(), none));
+        let older = Abilities(!(1 << 9));
+        let (tags, lost) = read.write_for(&older, 1);
+        assert_eq!((tags.as_str(), lost), (" con:c:2 try:9:5 ttl:7", vec!["idempotency-key", "fails", "last-error"]));
+        let grouped = of("group: a,b\nafter-group: c,d:3\n");
+        let line = object(|json| grouped.0.write(json));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
+        let tags = read.expect("groups").write_for(&ALL, 1);
+        assert_eq!(tags, (" grp:a grp:b aft:c:0 aft:d:3".to_owned(), vec![]));
+        for wrong in ["", "a,", "a b", "a:x", "a\\r\\nquit"] {
+            let line = format!("{{\"after-group\":\"{wrong}\"}}");
+            let object = Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object");
+            assert!(JobTags::read(&object).is_err(), "{wrong}");
+        }
+        let recurs = of("cron: \"0,30 9 * * mon\"\nruns: 7\nskipped: 1\nidempotency-key: k\nttl: 60\n");
+        let line = object(|json| recurs.0.write(json));
+        let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
+        let tags = read.expect("a schedule").write_for(&ALL, 1);
+        assert_eq!(tags, (" idp:k cron:\"0,30 9 * * mon\" ttl:60".to_owned(), vec![]));
+        assert_eq!(of("every: 9\nidempotency-key: k\n").write_for(&ALL, 1).0, " idp:k every:9");
+        let wrong = Object::parse(br#"{"cron":"* * * * *\" grp:g"}"#, &members(), Strays::Refused).expect("an object");
+        assert!(JobTags::read(&wrong).is_err());
+        let other = of("idempotency-key: u\nunique: id\nprotocol: workq\ntry: 3\n");
+        assert_eq!(other.write_for(&ALL, 1), (" idp:u".to_owned(), vec!["unique", "protocol", "try"]));
     }
 }

@@ -1,9 +1,7 @@
-//! The parser for the server's statistics and lists, which are a subset of YAML.
-//!
-//! Owns the distinction between text and numbers. Must not query a server.
+//! The parser for the server's statistics and lists, which are a subset of YAML. Tube names are quoted if they contain
+//! special characters.
 
-use super::prelude::*;
-use crate::protocol::text;
+use crate::protocol::text::{self, is_any_name, push_tube_name, unquote};
 use crate::shared::json::{self, Members};
 
 /// Keys whose values can look like numbers, but are text.
@@ -19,7 +17,6 @@ pub const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-ke
 /// Keys whose values are other bytes, possibly quoted.
 const BYTES: [&str; 3] = ["last-error", "reason", "body"];
 
-/// Keys and values in the server's order.
 #[derive(Clone, Default, Debug)]
 pub struct StatsReply(Vec<(String, String)>);
 
@@ -27,8 +24,8 @@ impl StatsReply {
     pub fn parse(text: &str) -> StatsReply {
         let lines = text.lines().filter_map(|line| line.split_once(": "));
         let value = |key: &str, value: &str| match is_quoted(key) {
-            true => name::read(value.as_bytes()),
-            false => name::quoted(value.as_bytes())
+            true => read_name(value.as_bytes()),
+            false => unquote_name(value.as_bytes())
                 .map_or(value.to_owned(), |text| String::from_utf8_lossy(&text).into_owned()),
         };
         StatsReply(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
@@ -48,20 +45,17 @@ impl StatsReply {
     }
 
     pub fn bytes(&self, key: &str) -> Vec<u8> {
-        name::bytes(self.text(key))
+        name_bytes(self.text(key))
     }
 
-    /// Returns 0 for a value that is not a number.
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// Counts held jobs and schedules.
     pub fn other_jobs(&self) -> u64 {
         self.number("current-jobs-held") + self.number("current-jobs-scheduled")
     }
 
-    /// Returns text such as `every 60 s` or five cron fields.
     pub fn recurrence(&self) -> String {
         match self.text("cron") {
             "" => format!("every {} s", self.number("every")),
@@ -78,7 +72,7 @@ impl StatsReply {
             // A server's ID is text, and a job's ID is a number. Only statistics of jobs contain a tube.
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
-                _ if is_quoted(key) => json.bytes(key, &name::bytes(value)),
+                _ if is_quoted(key) => json.bytes(key, &name_bytes(value)),
                 _ if is_text => json.text(key, value.as_bytes()),
                 "true" | "false" => json.raw(key, value),
                 _ if is_number(value) => json.raw(key, value),
@@ -90,7 +84,7 @@ impl StatsReply {
 
 /// Returns the names in a list. Quoted names stay quoted.
 pub fn list(text: &[u8]) -> Vec<String> {
-    text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
+    text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(read_name).collect()
 }
 
 pub fn objects(text: &[u8]) -> Vec<StatsReply> {
@@ -99,24 +93,14 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     items.map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-/// The server keeps the key of an ended job.
-#[derive(Debug)]
-pub struct KeyItem {
-    /// The next page starts after the last key's number.
-    pub number: u64,
-    /// The remaining seconds of the key.
-    pub left: u64,
-    pub tube: String,
-    pub key: Vec<u8>,
-}
-
-pub fn keys(text: &[u8]) -> Vec<KeyItem> {
+/// Returns the number, the remaining seconds, the tube and the key of each ended job.
+pub fn keys(text: &[u8]) -> Vec<(u64, u64, String, Vec<u8>)> {
     let item = |line: &[u8]| {
         let (number, rest) = text::number(line.strip_prefix(b"- [")?)?;
         let (left, rest) = text::number(rest.strip_prefix(b", ")?)?;
-        let (tube, rest) = text::unquote(rest.strip_prefix(b", ")?)?;
-        let (key, rest) = text::unquote(rest.strip_prefix(b", ")?)?;
-        (rest == b"]").then(|| KeyItem { number, left, tube: name::written(&tube), key })
+        let (tube, rest) = unquote(rest.strip_prefix(b", ")?)?;
+        let (key, rest) = unquote(rest.strip_prefix(b", ")?)?;
+        (rest == b"]").then(|| (number, left, quote_name(&tube), key))
     };
     text.split(|&byte| byte == b'\n').filter_map(item).collect()
 }
@@ -130,4 +114,55 @@ fn is_number(text: &str) -> bool {
     let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
     let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain(whole) && plain(part) && (whole == "0" || !whole.starts_with('0'))
+}
+
+pub fn quote_name(name: &[u8]) -> String {
+    let mut text = Vec::with_capacity(name.len());
+    push_tube_name(&mut text, name);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+pub fn name_bytes(written: &str) -> Vec<u8> {
+    unquote_name(written.as_bytes()).unwrap_or_else(|| written.into())
+}
+
+/// Returns `None` if the text is not a single quoted name.
+pub fn unquote_name(text: &[u8]) -> Option<Vec<u8>> {
+    unquote(text).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name)
+}
+
+/// Malformed quotes become part of the name.
+pub fn read_name(text: &[u8]) -> String {
+    quote_name(&unquote_name(text).unwrap_or_else(|| text.to_vec()))
+}
+
+/// A server needs the extension `quote` for such a name.
+pub fn is_quoted_name(written: &str) -> bool {
+    written.starts_with('"')
+}
+
+pub fn is_legal_name(written: &str) -> bool {
+    is_any_name(&name_bytes(written))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_written_name_reads_back() {
+        for (name, expected) in [
+            (&b"mail"[..], "mail"),
+            (b"My::Func", "\"My::Func\""),
+            (b"-x", "\"-x\""),
+            (b"\"a\"", "\"\\\"a\\\"\""),
+            (b"\x1b[2J\xff", "\"\\x1b[2J\\xff\""),
+        ] {
+            assert_eq!(quote_name(name), expected);
+            assert_eq!((read_name(expected.as_bytes()), name_bytes(expected)), (expected.to_owned(), name.to_vec()));
+        }
+        assert_eq!((read_name(b"My::Func"), read_name(b"\"a")), (quote_name(b"My::Func"), quote_name(b"\"a")));
+        assert_eq!(read_name(b"\"mail\""), "mail");
+        assert!(!is_legal_name("\"\"") && !is_legal_name("\"a\\x00\"") && is_legal_name("\"\\xff\""));
+    }
 }

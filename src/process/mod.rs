@@ -1,10 +1,35 @@
-//! The program as a process: memory, standard files, parent process, background mode, and role in a cluster.
-//!
-//! Owns the parts of the program that the library does not contain. Must not be needed by an embedded server.
+//! The program as a process, which the library does not contain: memory, standard files, parent process, background
+//! mode, and role in a cluster.
 
 pub mod allocator;
-pub mod daemon;
-#[cfg(target_os = "linux")]
-pub mod standard_files;
+pub mod parent;
 pub mod standby;
-pub mod starter;
+
+#[cfg(target_os = "linux")]
+use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
+
+/// The C library calls this function before Rust's runtime starts, which would abort if /dev/null is missing, as in a
+/// minimal container. Without replacements, the first socket or binlog file would get the number of a standard file,
+/// and log lines would be written to it.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+#[used]
+#[link_section = ".init_array"]
+static BEFORE_MAIN: extern "C" fn() = fill;
+
+/// Replaces each closed standard file. Writing to a closed stdout still fails, so that a subcommand does not delete a
+/// job that it could not print.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+extern "C" fn fill() {
+    for file in STDIN_FILENO..=STDERR_FILENO {
+        let mode = if file == STDERR_FILENO { O_RDWR } else { O_RDONLY };
+        // SAFETY: the arguments are constants, and the paths end with a zero byte. Rust's runtime is not used, because
+        // it has not started yet. The new file gets the number `file`, which is the lowest free number.
+        unsafe {
+            if fcntl(file, F_GETFD) < 0 && open(c"/dev/null".as_ptr().cast::<c_char>(), mode) < 0 {
+                open(c"/".as_ptr().cast::<c_char>(), O_RDONLY);
+            }
+        }
+    }
+}

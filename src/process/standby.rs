@@ -1,13 +1,9 @@
-//! A server of a cluster: standby, activation and restart.
-//!
-//! Owns the sequence: follow the shared log until this server becomes active, serve, and hand over. A server that may
-//! no longer reply replaces itself with a new process, which closes all connections and drops all state. Must not
-//! access the queue.
+//! A server of a cluster: standby, activation and restart. A server that may no longer reply replaces itself with a new
+//! process, which closes all connections and drops all state.
 
-use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::{io, os::unix::process::CommandExt, sync::Arc};
 
 use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Services, Step, HTTP};
 use beanpole::internals::config::DEFAULT_HOST;
@@ -18,22 +14,18 @@ use beanpole::internals::server::{host, signals, systemd};
 use beanpole::internals::system;
 use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 
-/// An address is unusable, as in beanstalkd.
-const NO_ADDRESS: u8 = 111;
-
-/// Returns when this server becomes active, `None` if a signal requests the end of the process, or an exit code and a
-/// message on failure. `reloads` means that SIGHUP must be ignored, because a standby has no files to reload.
+/// Returns `None` if a signal requests the end of the process, or an exit code and a message on failure. With
+/// `reloads`, SIGHUP is ignored, because a standby has no files to reload.
 pub fn stand_by(
     cluster: &Cluster,
     settings: &Settings,
     signals: &mut Signals,
     reloads: bool,
 ) -> Result<Option<Active>, (u8, String)> {
-    let folder = settings.config.log_folder.as_deref();
-    let folder =
-        folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
+    let no_folder = || (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned());
+    let folder = settings.config.log_folder.as_deref().ok_or_else(no_folder)?;
     // The directory must belong to the new user, who must therefore create its files.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
     // Detect problems before this server must become active.
@@ -43,12 +35,10 @@ pub fn stand_by(
     let services = services(settings, cluster.advertise.as_deref());
     let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address, &services)
         .map_err(|error| (10, format!("{}: {error}", folder.display())))?;
-    let status_server = start_status_server(settings, &node.member.board, cluster.relay)
-        .map_err(|error| (error.code, error.to_string()))?;
-    let relay = match cluster.relay {
-        true => Some(start_relay(settings, status_server.as_ref()).map_err(|error| (NO_ADDRESS, error.to_string()))?),
-        false => None,
-    };
+    let status =
+        serve_status(settings, &node.member.board, cluster.relay).map_err(|error| (error.code, error.to_string()))?;
+    let relay = cluster.relay.then(|| start_relay(settings, status.as_ref())).transpose();
+    let relay = relay.map_err(|error| (111, error.to_string()))?;
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut follower = Follower { relay, epoch: 0, problems: Vec::new() };
@@ -70,7 +60,7 @@ pub fn stand_by(
             }
             Ok(Step::Active(active)) => {
                 // The server will listen on these addresses.
-                drop((follower, status_server));
+                drop((follower, status));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
                 return Ok(Some(active));
@@ -83,13 +73,11 @@ pub fn stand_by(
     }
 }
 
-/// Logs what a standby observes, and redirects the relay to the active server.
 struct Follower {
     relay: Option<Relay>,
-    /// The last reported epoch of the active server.
     epoch: u64,
-    /// Errors that were logged since the shared log last responded.
-    problems: Vec<std::io::ErrorKind>,
+    /// Logged since the shared log last responded.
+    problems: Vec<io::ErrorKind>,
 }
 
 impl Follower {
@@ -108,7 +96,7 @@ impl Follower {
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
     }
 
-    fn report(&mut self, error: &std::io::Error) {
+    fn report(&mut self, error: &io::Error) {
         if !self.problems.contains(&error.kind()) {
             self.problems.push(error.kind());
             log::warn!("journal: {error}");
@@ -118,11 +106,7 @@ impl Follower {
 
 /// Starts a server without a queue on the HTTP addresses, which reports the standby role. A relay listens on the TCP
 /// addresses, so this server then uses a separate port.
-fn start_status_server(
-    settings: &Settings,
-    board: &Arc<RoleBoard>,
-    relays: bool,
-) -> Result<Option<Server>, StartError> {
+fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);
     }
@@ -140,7 +124,7 @@ fn start_status_server(
     Server::with(config).map(Some)
 }
 
-fn start_relay(settings: &Settings, status_server: Option<&Server>) -> std::io::Result<Relay> {
+fn start_relay(settings: &Settings, status_server: Option<&Server>) -> io::Result<Relay> {
     let mut addresses = tcp_addresses(settings);
     // A relay cannot read encrypted requests, so the server without a queue gets TLS addresses for HTTP.
     addresses.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
@@ -148,7 +132,6 @@ fn start_relay(settings: &Settings, status_server: Option<&Server>) -> std::io::
     Relay::start(&addresses, connections, status_server.and_then(|server| server.address_of(Wire::Http)))
 }
 
-/// Marks protocols with TLS in published addresses.
 const WITH_TLS: &str = "+tls";
 
 fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
@@ -189,11 +172,7 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
 
 /// Restarts the process when the server may no longer reply. When another server should take over, sets the returned
 /// flag and stops the server cleanly.
-pub fn watch(
-    active: &Active,
-    handle: signal_hook::iterator::Handle,
-    stops: &Arc<StopRequests>,
-) -> std::io::Result<Arc<AtomicBool>> {
+pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::Result<Arc<AtomicBool>> {
     let switching = Arc::new(AtomicBool::new(false));
     let asked = switching.clone();
     let stops = stops.clone();
@@ -231,7 +210,6 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
     ExitCode::SUCCESS
 }
 
-/// Replaces this process by a new process with the same command line. Exits instead if a signal has requested that.
 pub fn restart(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);

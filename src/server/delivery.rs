@@ -17,10 +17,10 @@ use super::socket::{PeerAddress, Stream};
 #[cfg(feature = "tls")]
 use super::tls::{TlsSession, SESSION_COST};
 use crate::protocol::Output;
-use crate::shared::lease::Lease;
 #[cfg(feature = "tls")]
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
+use crate::shared::role::Lease;
 
 const SLICES: usize = 16;
 

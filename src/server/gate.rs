@@ -16,7 +16,6 @@ use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Credential};
 use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
-use crate::shared::machine;
 use crate::shared::system;
 
 /// At this limit, listeners wait briefly and then reject new clients.
@@ -99,7 +98,7 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     let name = path.display();
     let unreadable = |error: io::Error| format!("the access file {name} cannot be read: {error}");
     let bytes = files::read(path).map_err(unreadable)?;
-    let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
+    let accounts = Accounts { user: &system::user_number, group: &system::group_number };
     let (mut errors, mut more) = (Vec::new(), 0);
     let table = access::parse(&bytes, &accounts, |error| {
         if errors.len() < MAX_ERRORS {

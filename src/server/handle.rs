@@ -10,7 +10,7 @@ use mio::Waker;
 use super::memory::Memory;
 use super::message::Message;
 use crate::shared::atomic::{AtomicBool, Ordering};
-use crate::shared::lease::Lease;
+use crate::shared::role::Lease;
 
 #[derive(Debug)]
 pub struct ThreadHandle {

@@ -24,7 +24,6 @@ use crate::protocol::{Facts, Host, Latencies, Usage};
 use crate::settings::config::Config;
 use crate::shared::files::FilePlace;
 use crate::shared::lock_order::LeafMutex;
-use crate::shared::machine;
 use crate::shared::role::{RoleBoard, RoleFigures};
 use crate::shared::system;
 
@@ -70,7 +69,7 @@ impl Process {
             started,
             max_job_size: config.max_job_size,
             max_connections: config.max_connections,
-            max_files: machine::file_limit(),
+            max_files: system::file_limit(),
         };
         let turns = (!config.http.is_empty()).then(|| LeafMutex::new(Histogram::new(&TURN_BOUNDS)));
         let (rejected, failed_auths, dropped, resident, open_files) = Default::default();

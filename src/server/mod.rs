@@ -78,7 +78,6 @@ use crate::engine::Span;
 use crate::protocol::Wire;
 use crate::settings::config::{Address, Config};
 use crate::shared::lock_order::{Mutex, SERVER};
-use crate::shared::machine;
 use crate::shared::system;
 
 /// An error that prevented a server from starting.
@@ -283,7 +282,7 @@ impl Server {
         let running = Arc::new(Mutex::new(Running::new(hub.clone(), listeners, is_inherited)));
         let mut server = Server { hub, places, running, stopper: None };
         server.run().map_err(|error| StartError::settings(format!("cannot start: {error}")))?;
-        let limit = machine::file_limit();
+        let limit = system::file_limit();
         let spare = if server.hub.log.is_some() { LOG_DESCRIPTORS } else { 1 };
         let mut open = 0;
         for _ in 0..COUNTS {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::binlog::{BinlogSettings, SyncMode};
 pub use crate::protocol::beanstalk::Extensions;
-use crate::shared::machine;
+use crate::shared::system;
 
 /// The default address to listen on. Unlike the default of beanstalkd, this default is a loopback address: the protocol
 /// has no passwords, so remote access must be enabled explicitly.
@@ -169,7 +169,7 @@ pub struct Config {
     pub log: BinlogSettings,
     #[doc(hidden)]
     /// In a cluster, the lease that permits the server to reply to clients.
-    pub lease: std::sync::Arc<crate::shared::lease::Lease>,
+    pub lease: std::sync::Arc<crate::shared::role::Lease>,
     #[doc(hidden)]
     /// In a cluster, the role of the server.
     pub role: Option<std::sync::Arc<crate::shared::role::RoleBoard>>,
@@ -240,7 +240,7 @@ impl Default for Config {
             tubes: None,
             tls: None,
             user: None,
-            threads: (machine::cpus() / 2).clamp(1, 4),
+            threads: (system::cpus() / 2).clamp(1, 4),
             log_folder: None,
             log: BinlogSettings {
                 segment_size: DEFAULT_SEGMENT_SIZE,
@@ -250,11 +250,11 @@ impl Default for Config {
             lease: std::sync::Arc::default(),
             role: None,
             max_job_size: DEFAULT_MAX_JOB_SIZE,
-            max_connections: connection_limit(machine::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
+            max_connections: connection_limit(system::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
             max_connections_per_address: None,
             idle_timeout: None,
             keepalive: Keepalive { idle: 60, interval: 10, count: 3 },
-            max_memory: machine::memory() / whole * share,
+            max_memory: system::memory() / whole * share,
             max_output: 1 << 20,
             give_back: None,
             resident: None,
@@ -288,7 +288,7 @@ pub fn connection_limit(files: usize) -> usize {
 
 /// Returns [`LOCAL_CONNECTIONS`], or fewer if the limit of open files is low.
 pub fn local_connections() -> usize {
-    local_connections_of(machine::file_limit())
+    local_connections_of(system::file_limit())
 }
 
 fn local_connections_of(files: usize) -> usize {

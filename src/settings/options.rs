@@ -11,7 +11,7 @@ use crate::settings::config::{
     connection_limit, Address, Config, Extensions, TlsFiles, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING, MIN_MEMORY,
 };
 use crate::settings::words::{self, flag, Flag};
-use crate::shared::machine;
+use crate::shared::system;
 
 /// The same exit code as in beanstalkd.
 pub const BAD_USAGE: u8 = 5;
@@ -408,7 +408,7 @@ fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let (wanted, possible) = (number::<usize>(text, 1, 1 << 30)?, connection_limit(machine::file_limit()));
+    let (wanted, possible) = (number::<usize>(text, 1, 1 << 30)?, connection_limit(system::file_limit()));
     if wanted > possible {
         let problem = format!("--max-connections {wanted} exceeds the limit of open files");
         settings.notices.push(format!("{problem}; using {possible}, raise that limit (ulimit -n) for more"));
@@ -419,7 +419,7 @@ fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
 
 fn max_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
     let bytes = match text.strip_suffix('%') {
-        Some(percent) => machine::memory() / 100 * number::<u64>(percent, 1, 100)?,
+        Some(percent) => system::memory() / 100 * number::<u64>(percent, 1, 100)?,
         None => size(text)?,
     };
     if bytes < MIN_MEMORY {

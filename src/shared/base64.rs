@@ -1,6 +1,4 @@
 //! Base64 with padding and the standard alphabet of RFC 4648.
-//!
-//! Owns encoding and decoding. Must not perform I/O.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

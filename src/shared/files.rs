@@ -1,16 +1,11 @@
-//! Files other than the binlog: log files, PID files, port files, socket files, the binlog directory, and files with
-//! settings.
-//!
-//! Owns the protection of a root process against users who can replace entries of their own directories at any time.
-//! Every path is resolved once, to an open directory. Links are followed only in directories that only root can change.
-//! Owners, modes and contents are changed through open files. Must not depend on the contents of the files.
+//! Files other than the binlog: log files, PID files, port files, socket files, the binlog directory, and settings.
+//! Protects a root process against users who can replace entries of their own directories at any time: a path is
+//! resolved once, to an open directory, and links are followed only in directories that only root can change.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::{ffi::OsString, fs::File, os::fd::OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{openat, readlinkat, renameat, AtFlags, OFlag, AT_FDCWD};
@@ -21,10 +16,6 @@ use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
 use super::lock_order::LeafMutex;
 use super::system::{is_proc, O_PATH};
 
-/// Links in a path, as in the kernel.
-const MAX_LINKS: usize = 40;
-
-/// A name in an open directory. The file may not exist.
 #[derive(Debug)]
 pub struct FilePlace {
     folder: OwnedFd,
@@ -44,7 +35,6 @@ pub struct FileEntry {
 }
 
 impl FilePlace {
-    /// Does not follow a link at the end of `path`.
     pub fn find(path: &Path) -> io::Result<FilePlace> {
         FilePlace::resolve(path, false)
     }
@@ -56,7 +46,7 @@ impl FilePlace {
             let folder = openat(AT_FDCWD, parent, O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
             return Ok(FilePlace { folder, name, is_safe: true });
         }
-        let mut folder = openat(AT_FDCWD, start_of(path), O_PATH | FOLDER, Mode::empty())?;
+        let mut folder = open_start(path)?;
         let mut rest = parts(path);
         let mut links = 0;
         loop {
@@ -66,11 +56,12 @@ impl FilePlace {
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
-                Ok(target) if is_safe && links < MAX_LINKS => {
+                // The kernel follows as many links.
+                Ok(target) if is_safe && links < 40 => {
                     links += 1;
                     let target = PathBuf::from(target);
                     if target.is_absolute() {
-                        folder = openat(AT_FDCWD, start_of(&target), O_PATH | FOLDER, Mode::empty())?;
+                        folder = open_start(&target)?;
                     }
                     rest.extend(parts(&target));
                 }
@@ -93,7 +84,6 @@ impl FilePlace {
         Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// For locking or syncing the directory.
     pub fn open_folder(&self) -> io::Result<File> {
         Ok(File::from(openat(&self.folder, ".", OFlag::O_RDONLY | FOLDER, Mode::empty())?))
     }
@@ -124,14 +114,10 @@ impl FilePlace {
         let file = openat(&self.folder, self.name.as_os_str(), careful, Mode::empty());
         let file = file.map_err(|error| if error == Errno::ELOOP { planted() } else { error.into() })?;
         let status = fstat(&file)?;
-        if kind(&status) == SFlag::S_IFREG && status.st_nlink == 1 {
-            Ok(File::from(file))
-        } else {
-            Err(planted())
-        }
+        let is_regular = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+        (is_regular && status.st_nlink == 1).then(|| File::from(file)).ok_or_else(planted)
     }
 
-    /// The replacement by a new file is atomic.
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
@@ -152,8 +138,7 @@ impl FilePlace {
         written.map(|()| self.entry_of(&status, Some(file)))
     }
 
-    /// Only `owner`, or else the current user, can access the directory. Syncs the parent. Returns `false` if the name
-    /// exists already.
+    /// Only `owner`, or else the current user, can access the directory. Returns `false` if the name exists already.
     pub fn make_folder(&self, owner: Option<(u32, u32)>) -> io::Result<bool> {
         match mkdirat(&self.folder, self.name.as_os_str(), Mode::S_IRWXU) {
             Ok(()) => {}
@@ -173,7 +158,7 @@ impl FilePlace {
         Ok(true)
     }
 
-    /// Creates a missing file. Returns `true` if the file is new.
+    /// Creates a missing file, and then returns `true`.
     pub fn open(path: &Path, flags: OFlag) -> io::Result<(File, bool, FileEntry)> {
         let place = FilePlace::resolve(path, true)?;
         let (file, is_new) = match place.create(&place.name, flags) {
@@ -187,7 +172,6 @@ impl FilePlace {
 }
 
 impl FileEntry {
-    /// Does nothing if another file has replaced the file.
     pub fn remove(&self) -> io::Result<()> {
         match self.place.status()? {
             Some(now) if (now.st_dev, now.st_ino) == (self.device, self.inode) => self.place.remove(),
@@ -248,19 +232,11 @@ fn can_only_root_change(folder: &FileStat) -> bool {
     folder.st_uid == 0 && !Mode::from_bits_truncate(folder.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
 }
 
-fn kind(status: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT
+fn open_start(path: &Path) -> nix::Result<OwnedFd> {
+    let start = if path.is_absolute() { "/" } else { "." };
+    openat(AT_FDCWD, start, O_PATH | FOLDER, Mode::empty())
 }
 
-fn start_of(path: &Path) -> &'static str {
-    if path.is_absolute() {
-        "/"
-    } else {
-        "."
-    }
-}
-
-/// Returns the components, last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let named = path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     named.map(|part| part.as_os_str().to_owned()).collect()

@@ -1,10 +1,6 @@
-//! JSON: writing objects and reading documents.
-//!
-//! Owns the quoting of text and the limits of input. Bytes that are not UTF-8 are encoded in base64. Malformed input
-//! never causes a panic, and the nesting is limited. Must not depend on the meaning of keys.
+//! Writing JSON objects and reading JSON documents. Malformed input never causes a panic, and the nesting is limited.
 
-use std::borrow::Cow;
-use std::ops::RangeInclusive;
+use std::{borrow::Cow, ops::RangeInclusive};
 
 use hifijson::str::LexAlloc;
 use hifijson::token::Lex;
@@ -13,37 +9,24 @@ use hifijson::{Expect, SliceLexer};
 
 use crate::shared::base64;
 
-/// For lists and objects within each other.
+/// Of lists and objects within each other.
 const DEPTH: usize = 16;
 
-/// Returns `true` for control characters, line separators, invisible characters, and characters that reorder text.
 pub fn is_hostile(letter: char) -> bool {
     letter.is_control() || INVISIBLE.iter().any(|range| range.contains(&letter))
 }
 
-/// Unicode's default-ignorable characters, line separators, interlinear annotations, and the empty Braille pattern.
+/// Unicode's default-ignorable characters, which include those that reorder text, line separators, interlinear
+/// annotations, and the empty Braille pattern.
+#[rustfmt::skip]
 const INVISIBLE: [RangeInclusive<char>; 18] = [
-    '\u{ad}'..='\u{ad}',
-    '\u{34f}'..='\u{34f}',
-    '\u{61c}'..='\u{61c}',
-    '\u{115f}'..='\u{1160}',
-    '\u{17b4}'..='\u{17b5}',
-    '\u{180b}'..='\u{180f}',
-    '\u{200b}'..='\u{200f}',
-    '\u{2028}'..='\u{202e}',
-    '\u{2060}'..='\u{206f}',
-    '\u{2800}'..='\u{2800}',
-    '\u{3164}'..='\u{3164}',
-    '\u{fe00}'..='\u{fe0f}',
-    '\u{feff}'..='\u{feff}',
-    '\u{ffa0}'..='\u{ffa0}',
-    '\u{fff0}'..='\u{fffb}',
-    '\u{1bca0}'..='\u{1bca3}',
-    '\u{1d173}'..='\u{1d17a}',
+    '\u{ad}'..='\u{ad}', '\u{34f}'..='\u{34f}', '\u{61c}'..='\u{61c}', '\u{115f}'..='\u{1160}', '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}', '\u{200b}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2060}'..='\u{206f}',
+    '\u{2800}'..='\u{2800}', '\u{3164}'..='\u{3164}', '\u{fe00}'..='\u{fe0f}', '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}', '\u{fff0}'..='\u{fffb}', '\u{1bca0}'..='\u{1bca3}', '\u{1d173}'..='\u{1d17a}',
     '\u{e0000}'..='\u{e0fff}',
 ];
 
-/// Replaces invalid UTF-8, and escapes hostile characters.
 fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for letter in String::from_utf8_lossy(text).chars() {
@@ -99,7 +82,6 @@ impl<'a> Members<'a> {
         quote(self.out, text);
     }
 
-    /// `json` must be valid JSON without changes.
     pub fn raw(&mut self, key: &str, json: &str) {
         self.key(key);
         self.out.extend_from_slice(json.as_bytes());
@@ -122,23 +104,17 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A value that borrows from the input.
 type Read<'a> = Value<&'a str, Cow<'a, str>>;
 
-fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
-    std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
-    let mut lexer = SliceLexer::new(bytes);
-    let value = lexer.exactly_one(Lex::ws_peek, |next, lexer| parse_bounded(DEPTH, next, lexer));
-    value.map_err(|error| format!("no JSON: {error}"))
-}
-
-/// [`Part::get`] and [`Part::elements`] access the document.
 pub struct Document<'a>(Read<'a>);
 
 impl<'a> Document<'a> {
     /// Malformed input results in a document without parts.
     pub fn read(bytes: &'a [u8]) -> Document<'a> {
-        Document(read(bytes).unwrap_or(Value::Null))
+        let parse = |next, lexer: &mut SliceLexer<'a>| parse_bounded(DEPTH, next, lexer);
+        let text = std::str::from_utf8(bytes).ok();
+        let value = text.and_then(|_| SliceLexer::new(bytes).exactly_one(Lex::ws_peek, parse).ok());
+        Document(value.unwrap_or(Value::Null))
     }
 
     pub fn get(&self, name: &str) -> Part<'_> {
@@ -158,7 +134,6 @@ impl<'d> Part<'d> {
         })
     }
 
-    /// Without an array, returns no elements.
     pub fn elements(self) -> impl ExactSizeIterator<Item = Part<'d>> {
         let Value::Array(elements) = self.0 else { return [].iter().map(Part) };
         elements.iter().map(Part)
@@ -207,7 +182,6 @@ impl<E: Into<hifijson::Error>> From<E> for Malformed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strays {
     Refused,
-    /// Unknown members are parsed and dropped.
     Ignored,
 }
 
@@ -230,7 +204,6 @@ impl<'a> Object<'a> {
         read.map(|()| Object(members)).map_err(|Malformed(text)| text)
     }
 
-    /// Fails if the value is not text.
     pub fn text(&self, key: &str) -> Result<Option<&str>, ()> {
         match find(&self.0, key) {
             None => Ok(None),
@@ -239,7 +212,6 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Like [`Object::text`], but removes the text.
     pub fn take_text(&mut self, key: &str) -> Result<Option<Cow<'a, str>>, ()> {
         match self.0.iter_mut().find(|(found, _)| found == key) {
             None => Ok(None),
@@ -248,7 +220,6 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Fails if the value is not a nonnegative integer.
     pub fn number(&self, key: &str) -> Result<Option<u64>, ()> {
         match find(&self.0, key) {
             None => Ok(None),
@@ -257,9 +228,6 @@ impl<'a> Object<'a> {
         }
     }
 }
-
-/// Quoted characters of an unknown key.
-const SHOWN_KEY: usize = 100;
 
 fn read_member<'a>(
     next: u8,
@@ -272,10 +240,10 @@ fn read_member<'a>(
     let key = lexer.str_string().map_err(hifijson::Error::Str)?;
     lexer.expect(Lex::ws_peek, b':').ok_or(Expect::Colon)?;
     let value = lexer.ws_peek().ok_or(Expect::Value)?;
-    let shown = |key: &str| key.chars().take(SHOWN_KEY).collect::<String>();
     if !known.contains(&&*key) {
         if strays == Strays::Refused {
-            return Err(Malformed(format!("unknown in the body: {}", shown(&key))));
+            let shown: String = key.chars().take(100).collect();
+            return Err(Malformed(format!("unknown in the body: {shown}")));
         }
         parse_bounded(DEPTH, value, lexer)?;
         return Ok(());

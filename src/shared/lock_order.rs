@@ -1,8 +1,5 @@
-//! Locks that must be acquired in a fixed order.
-//!
-//! Owns the ranks of the locks, which ARCHITECTURE.md lists under "Locks". A thread that holds a lock may only acquire
-//! locks of higher ranks, so no deadlock is possible. Debug builds check the order, and release builds are as fast as
-//! plain parking_lot locks. Must not depend on the data that the locks protect.
+//! Locks with ranks, which ARCHITECTURE.md lists under "Locks". A thread that holds a lock may only acquire locks of
+//! higher ranks, so no deadlock is possible. Debug builds check the order.
 
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
@@ -85,8 +82,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// For a [`Mutex`], whose rank a waiting thread keeps. Keeping the rank is safe because the thread cannot acquire
-/// another lock while it waits.
+/// A waiting thread keeps the rank of its lock, because it cannot acquire another lock.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
@@ -109,12 +105,10 @@ impl Condvar {
     }
 }
 
-/// The thread holds a lock of this rank until this value is dropped.
 #[derive(Debug)]
 struct HeldRank(u8);
 
 thread_local! {
-    /// A bit for each held rank.
     static HELD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 

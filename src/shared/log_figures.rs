@@ -1,8 +1,5 @@
-//! The state and size of the log, as reported by a server.
-//!
-//! Owns plain data that the log provides and protocols show. Must not contain logic.
+//! The state and size of the log, which the log provides and protocols show.
 
-/// The state that `stats` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Health {
     /// All acknowledged changes are as durable as the sync mode requires.
@@ -26,13 +23,10 @@ impl Health {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogFigures {
-    /// The number of the oldest segment.
     pub oldest: u64,
-    /// The number of the current segment.
     pub current: u64,
     /// Records that compaction has rewritten.
     pub migrated: u64,
-    /// Records appended since the start.
     pub written: u64,
     /// Unreadable regions that were skipped at startup.
     pub skipped: u64,

@@ -1,16 +1,17 @@
-//! Modules that several other modules use: text formats, files, locks, limits of the machine, and the role in a
-//! cluster.
-//!
-//! Owns the list of these modules. Must not import modules outside of this directory.
+//! Text formats, files, locks, limits of the machine, and the role in a cluster, for several other modules.
 
-pub mod atomic;
+/// portable_atomic provides the 64-bit atomics that mips, armv5 and riscv32 lack.
+pub mod atomic {
+    #[cfg(not(target_has_atomic = "64"))]
+    pub use portable_atomic::{AtomicBool, AtomicU64, Ordering};
+    #[cfg(target_has_atomic = "64")]
+    pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+}
 pub mod base64;
 pub mod files;
 pub mod json;
-pub mod lease;
 pub mod lock_order;
 pub mod log_figures;
-pub mod machine;
 #[cfg(feature = "tls")]
 pub mod pem;
 pub mod role;

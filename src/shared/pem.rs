@@ -1,7 +1,4 @@
-//! Certificates, keys and authorities in PEM files; only with the Cargo feature `tls`.
-//!
-//! Owns reading PEM files, and the error messages, which name the file and have one line. Must not interpret
-//! certificates.
+//! Certificates, keys and authorities in PEM files. The error messages name the file and have one line.
 
 use std::path::Path;
 

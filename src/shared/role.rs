@@ -1,20 +1,18 @@
-//! The role of a server in a cluster, and statistics of the shared log.
-//!
-//! Owns the last recorded role and statistics. Threads that use the shared log record the values, and threads that
-//! serve clients read the values. Must not determine the role.
+//! The role of a server in a cluster, statistics of the shared log, and the time until which it may reply. Every thread
+//! checks the lease immediately before it writes a reply, so that a process that was suspended sends nothing.
+//! Enforces promise P33 of beanpole-promises(7).
 
+use std::ops::Add;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::lease::Moment;
 use super::lock_order::LeafMutex;
+use super::system;
+use crate::shared::atomic::{AtomicU64, Ordering};
 
-/// The role of a server in a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// The server follows the active server and serves no queue.
     #[default]
     Standby,
-    /// The server runs the queue and serves clients.
     Active,
     /// The server was active, and is finishing pending work.
     Closing,
@@ -30,21 +28,17 @@ impl Role {
     }
 }
 
-/// The role of a server, and statistics of the shared log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoleFigures {
     pub role: Role,
-    /// The last known epoch of the active server.
     pub epoch: u64,
     /// The last entry that is known to be in the shared log and in this server's directory.
     pub entry: u64,
     /// Entries that this server has appended.
     pub written: u64,
-    /// The size of the appended entries in bytes.
     pub bytes: u64,
     /// Appends whose outcome was unknown at first, because no reply arrived.
     pub retries: u64,
-    /// The last known size of the shared log.
     pub used: u64,
     /// In bytes, or 0 if the quota is unknown.
     pub quota: u64,
@@ -64,7 +58,6 @@ impl RoleFigures {
     }
 }
 
-/// The current [`RoleFigures`], which several threads share.
 #[derive(Debug, Default)]
 pub struct RoleBoard(LeafMutex<RoleFigures>);
 
@@ -90,4 +83,86 @@ impl RoleBoard {
 
 fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
+/// The boot clock, unlike `Instant`, also counts while the machine is suspended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Moment(u64);
+
+impl Moment {
+    pub fn now() -> Moment {
+        Moment(system::boot_time().as_nanos() as u64)
+    }
+
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub fn millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, length: Duration) -> Moment {
+        Moment(self.0 + length.as_nanos() as u64)
+    }
+}
+
+#[derive(Debug)]
+pub struct Lease {
+    /// In nanoseconds as in [`Moment`], 0 if the lease was ended permanently, or [`ENDLESS`].
+    until: AtomicU64,
+}
+
+const ENDLESS: u64 = u64::MAX;
+
+impl Default for Lease {
+    fn default() -> Lease {
+        Lease { until: AtomicU64::new(ENDLESS) }
+    }
+}
+
+impl Lease {
+    pub fn new(until: Moment) -> Lease {
+        Lease { until: AtomicU64::new(until.0) }
+    }
+
+    pub fn is_over(&self) -> bool {
+        match self.until.load(Ordering::Acquire) {
+            ENDLESS => false,
+            until => Moment::now().0 >= until,
+        }
+    }
+
+    pub fn extend(&self, until: Moment) {
+        let now = Moment::now();
+        let later = |old: u64| (now.0 < old && old < until.0).then_some(until.0);
+        let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+    }
+
+    pub fn end(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ended_lease_cannot_be_extended() {
+        let now = Moment::now();
+        let lease = Lease::new(now + Duration::from_secs(3600));
+        assert!(!lease.is_over());
+        lease.end();
+        lease.extend(now + Duration::from_secs(7200));
+        assert!(lease.is_over());
+        let late = Lease::new(now);
+        late.extend(now + Duration::from_secs(7200));
+        assert!(late.is_over(), "it had ended before it was extended");
+        assert!(!Lease::default().is_over());
+    }
 }

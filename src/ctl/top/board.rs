@@ -1,20 +1,10 @@
-//! The lists of workers, failed jobs and schedules in `top`.
-//!
-//! Owns the columns, the sort order and the limits on queries. Must not draw.
+//! The lists of workers, failed jobs and schedules in `top`, and the limits on their queries.
 
 use std::collections::BTreeMap;
 
 use crate::ctl::lists;
 use crate::ctl::prelude::*;
 use crate::engine::State;
-
-/// Jobs per tube in one poll.
-const JOBS: usize = 1000;
-
-/// Jobs of all tubes in one poll.
-const ALL_JOBS: usize = 2000;
-
-const CONNECTIONS: usize = 5000;
 
 /// Seconds after which a waiting job or a working client is highlighted, as on the web page.
 pub const LONG: u64 = 300;
@@ -41,34 +31,26 @@ impl Board {
 
     /// Returns headings and widths. The first and last columns are left-aligned text, and the last takes the remaining
     /// width.
+    #[rustfmt::skip]
     pub fn headings(self) -> &'static [(&'static str, usize)] {
         match self {
             Board::Workers => &[
-                ("WORKER", 22),
-                ("JOB", 9),
-                ("FOR", 7),
-                ("LEFT", 7),
-                ("PROGRESS", 9),
-                ("SILENT", 7),
-                ("STATE, TUBE", 0),
+                ("WORKER", 22), ("JOB", 9), ("FOR", 7), ("LEFT", 7), ("PROGRESS", 9), ("SILENT", 7), ("STATE, TUBE", 0),
             ],
             Board::Failed => &[("TUBE", 22), ("JOBS", 8), ("NEWEST", 11), ("REASON", 0)],
-            Board::Schedules => {
-                &[("SCHEDULE", 22), ("MISSED", 8), ("NEXT", 8), ("RUNS", 8), ("SKIPPED", 8), ("RECURS, TUBE", 0)]
-            }
+            Board::Schedules => &[
+                ("SCHEDULE", 22), ("MISSED", 8), ("NEXT", 8), ("RUNS", 8), ("SKIPPED", 8), ("RECURS, TUBE", 0),
+            ],
         }
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct BoardRow {
-    /// Identifies the row across polls.
     pub key: String,
     /// Commands apply to this tube, unless empty.
     pub tube: String,
-    /// Enter opens the job of the row.
     pub job: Option<u64>,
-    /// All jobs of a group, newest first.
     pub group: Vec<u64>,
     pub cells: Vec<String>,
     pub is_highlighted: bool,
@@ -77,6 +59,8 @@ pub struct BoardRow {
 
 /// The names of all tubes, and statistics of those to query.
 type PolledTubes<'a> = (&'a [String], &'a [(String, StatsReply)]);
+
+type Rows = Result<Vec<BoardRow>>;
 
 /// Rows by tube. A poll replaces the rows of the queried tubes.
 #[derive(Debug, Default)]
@@ -88,7 +72,7 @@ pub struct Boards {
 
 impl Boards {
     /// Returns clients that have reserved a job or wait for one, or that are silent although they watch a ready job.
-    pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Result<Vec<BoardRow>> {
+    pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Rows {
         self.with_ready.retain(|tube| names.binary_search(tube).is_ok());
         for (tube, stats) in tubes {
             self.with_ready.retain(|other| other != tube);
@@ -97,21 +81,14 @@ impl Boards {
             }
         }
         let mut rows = Vec::new();
-        lists::each_connection(link, CONNECTIONS, &mut |it| {
+        lists::each_connection(link, 5000, &mut |it| {
             rows.extend(worker(it, &self.with_ready));
             Ok(())
         })?;
         Ok(rows)
     }
 
-    /// Returns the rows of all tubes, including those from earlier polls.
-    pub fn poll(
-        &mut self,
-        link: &mut Link,
-        board: Board,
-        (names, tubes): PolledTubes,
-        workers: Result<Vec<BoardRow>>,
-    ) -> Result<Vec<BoardRow>> {
+    pub fn poll(&mut self, link: &mut Link, board: Board, (names, tubes): PolledTubes, workers: Rows) -> Rows {
         if self.board.replace(board) != Some(board) {
             self.rows.clear();
         }
@@ -137,7 +114,6 @@ impl Boards {
     }
 }
 
-/// Returns the name or the address of a connection.
 pub fn who(it: &StatsReply) -> String {
     let names = ["client", "address", "protocol"].map(|key| it.text(key));
     names.into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
@@ -168,13 +144,12 @@ fn worker(it: &StatsReply, with_ready: &[String]) -> Option<BoardRow> {
 /// A tube, the number of its jobs in a state, and statistics of some of them.
 type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
-/// `ALL_JOBS` limits the number of jobs in all tubes.
 fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>> {
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
-    let mut found: Vec<TubeJobs> =
-        tubes.iter().map(|(tube, stats)| (tube.as_str(), count(stats), Vec::new())).collect();
+    let mut found: Vec<TubeJobs> = tubes.iter().map(|(tube, stats)| (&tube[..], count(stats), Vec::new())).collect();
     let with_jobs: Vec<usize> = (0..found.len()).filter(|index| found[*index].1 > 0).collect();
-    let share = JOBS.min(ALL_JOBS / with_jobs.len().max(1));
+    // In one poll, at most 1,000 jobs of a tube, and 2,000 jobs of all tubes.
+    let share = 1000.min(2000 / with_jobs.len().max(1));
     let (mut ids, mut refused) = (Vec::new(), None);
     let mut lists = with_jobs.iter().map(|index| format!("{} {} 0 {share}", found[*index].0, state.word()));
     ask_each(link, "list-jobs", &mut lists, &mut |number, reply| {
@@ -190,7 +165,6 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
         return Err(problem);
     }
     ask_each(link, "stats-job", &mut ids.iter().map(|(_, id)| id.clone()), &mut |number, reply| {
-        // The job may have ended, moved, or changed its state.
         let jobs = &mut found[ids[number].0];
         let stats = stats_of("stats-job", &reply).unwrap_or_default();
         jobs.2.extend(stats.filter(|it| it.text("tube") == jobs.0 && it.text("state") == state.word()));
@@ -220,13 +194,11 @@ fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
         rank,
         group,
     };
-    let mut rows: Vec<BoardRow> = groups
-        .into_iter()
-        .map(|(reason, group)| match reason.as_str() {
-            "" => row("(buried without a reason)", group.len() as u64, group),
-            reason => row(reason, group.len() as u64, group),
-        })
-        .collect();
+    let mut rows = Vec::new();
+    for (reason, group) in groups {
+        let reason = if reason.is_empty() { "(buried without a reason)" } else { &reason };
+        rows.push(row(reason, group.len() as u64, group));
+    }
     let rest = count.saturating_sub(jobs.len() as u64);
     if rest > 0 {
         rows.push(row("(further jobs, not examined)", rest, Vec::new()));

@@ -1,11 +1,7 @@
-//! The background thread of `top` that queries the server.
-//!
-//! Owns the connection, and reconnects after an error. Must not draw or read keys: the separate thread keeps `top`
-//! responsive while the server hangs. With many tubes, a poll queries only some of the tubes.
+//! The background thread of `top` that queries the server, which keeps `top` responsive while the server hangs. With
+//! many tubes, a poll queries only some of the tubes.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Instant;
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -15,28 +11,22 @@ use crate::ctl::prelude::*;
 
 pub const AT_ONCE: usize = 500;
 
-#[derive(Debug)]
 pub enum FetchRequest {
-    /// Queries the server, the opened tube or job, and the list.
     Poll(Option<DetailTarget>, Option<Board>),
     Kick(String, u64),
     /// Seconds to pause. 0 ends a pause.
     Pause(String, u64),
 }
 
-/// A job, or a tube if `job` is `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DetailTarget {
     pub tube: String,
     pub job: Option<u64>,
 }
 
-#[derive(Debug)]
 pub struct Detail {
     pub of: DetailTarget,
-    /// `None` if the object no longer exists.
     pub stats: Option<StatsReply>,
-    /// The tube's next job in each state, or the opened job.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
@@ -45,7 +35,6 @@ impl Detail {
         Detail { of, stats: Some(StatsReply::default()), next: Vec::new() }
     }
 
-    /// Returns the jobs that Enter can open: the tube's next jobs, or the job that blocks the schedule.
     pub fn jobs(&self) -> Vec<u64> {
         match self.of.job {
             None => self.next.iter().filter_map(|(_, job)| Some(job.as_ref()?.0)).collect(),
@@ -58,7 +47,6 @@ impl Detail {
     }
 }
 
-#[derive(Debug)]
 pub enum FetchEvent {
     Poll(Poll, Option<Box<Detail>>, Option<(Board, Vec<BoardRow>, Listing)>),
     Done(String),
@@ -71,12 +59,11 @@ struct Fetcher {
     link: Option<Link>,
     next: usize,
     board: Option<Board>,
-    /// `true` if `board` covers all tubes.
     is_whole: bool,
     boards: Boards,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Queues {
     queues: Mutex<(VecDeque<FetchRequest>, VecDeque<FetchEvent>)>,
     wake: Condvar,
@@ -103,7 +90,7 @@ impl Queues {
     }
 }
 
-/// Starts the thread, which never ends. `only` is empty to select all tubes.
+/// `only` is empty to select all tubes.
 pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();
@@ -170,7 +157,7 @@ impl Fetcher {
     }
 }
 
-/// Queries at most [`AT_ONCE`] tubes, from index `next` on.
+/// Queries tubes from index `next` on.
 pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> {
     let server = link.stats()?;
     let mut names = link.tubes()?;
@@ -203,8 +190,8 @@ fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
     };
     if let Some(stats) = stats.as_mut().filter(|stats| stats.number("holder") > 0) {
         let reply = link.ask(&format!("list-connections {} 1", stats.number("holder") - 1))?;
-        if let Some(holder) = yaml::objects(&reply.body).first().filter(|it| it.text("number") == stats.text("holder"))
-        {
+        let page = yaml::objects(&reply.body);
+        if let Some(holder) = page.first().filter(|it| it.text("number") == stats.text("holder")) {
             stats.push("holder-name", who(holder));
         }
     }

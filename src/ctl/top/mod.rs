@@ -1,20 +1,14 @@
-//! The subcommand `top`, which displays the server and its tubes, updated periodically.
-//!
-//! Owns the effect of each key. Must not block while the server hangs.
-//!
-//! `fetch` queries the server in a background thread, `model` contains the data, `board` defines the additional lists,
-//! `screen` formats the display, and `terminal` and `keys` handle the terminal.
+//! The subcommand `top`, which displays the server and its tubes, and must not block while the server hangs.
 
 mod board;
 mod fetch;
-mod keys;
 mod model;
 mod screen;
 mod terminal;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io::IsTerminal, sync::Arc};
 
 use nix::sys::signal::{raise, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
@@ -22,13 +16,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use super::prelude::*;
 use board::Board;
 use fetch::{Detail, DetailTarget, FetchEvent, FetchRequest, Queues};
-use keys::Key;
 use model::{Listing, Model, COLUMNS};
 use screen::View;
-use terminal::Terminal;
-
-/// In milliseconds. New data is displayed after each wait.
-const KEY_TIMEOUT_MILLIS: u16 = 50;
+use terminal::{Key, Terminal};
 
 const MAX_INTERVAL: u64 = 3600;
 
@@ -64,22 +54,22 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     if call.has(&BATCH) {
         return batch(out, model, &target, &only, (interval, rounds));
     }
-    if !terminal::is_terminal() {
+    if !std::io::stdin().is_terminal() || !out.is_terminal {
         return Err(Problem::usage("top: stdin or stdout is not a terminal; use -b to print tables"));
     }
     if rounds.is_some() {
         return Err(Problem::usage("top: --count goes with --batch"));
     }
     let (columns, lines) = terminal::size();
-    if columns < screen::MIN_SIZE.0 || lines < screen::MIN_SIZE.1 {
-        let (min_columns, min_lines) = screen::MIN_SIZE;
+    let (min_columns, min_lines) = screen::MIN_SIZE;
+    if columns < min_columns || lines < min_lines {
         let text = format!("top: the terminal has {columns}x{lines}; it must have {min_columns}x{min_lines}");
         return Err(Problem::refused(text));
     }
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
     let view = View {
-        server: target.name(),
+        server: target.server.name(),
         interval,
         colors: set("NO_COLOR").is_none(),
         unicode: locale.contains("utf-8") || locale.contains("utf8"),
@@ -128,7 +118,8 @@ impl Top {
                 terminal::show(&screen::frame(&self.model, &self.view))?;
             }
             is_new = false;
-            for key in keys::keys(&terminal.typed(KEY_TIMEOUT_MILLIS)?) {
+            // New data is displayed after each wait of 50 milliseconds.
+            for key in terminal::keys(&terminal.typed(50)?) {
                 is_new = true;
                 match key {
                     Key::Interrupt => return Ok(()),
@@ -145,7 +136,7 @@ impl Top {
         }
     }
 
-    /// Requests the next poll when the poll is due. Returns `true` if there is new data.
+    /// Returns `true` if there is new data.
     fn receive_events(&mut self) -> bool {
         let mut is_new = false;
         while let Some(event) = self.queues.receive() {
@@ -202,7 +193,6 @@ impl Top {
         Some(DetailTarget { tube: (*tube).to_owned(), job: *job })
     }
 
-    /// Changes the model. The same object stays selected.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
         let key = self.model.keys().get(self.view.selected).map(|(key, ..)| (*key).to_owned());
         let key = key.filter(|_| self.has_chosen);
@@ -213,7 +203,6 @@ impl Top {
         self.view.selected = index.unwrap_or(self.view.selected).min(last);
     }
 
-    /// Opens a board, or the table of tubes if `board` is `None`. Selects the first row.
     fn turn_to(&mut self, board: Option<Board>) {
         (self.model.board, self.view.detail) = (board, None);
         self.model.lines.clear();
@@ -239,8 +228,7 @@ impl Top {
             return self.handle_prompt_key(key);
         }
         self.view.status.clear();
-        if self.view.shows_help {
-            self.view.shows_help = false;
+        if std::mem::take(&mut self.view.shows_help) {
             return;
         }
         let selected = self.view.selected;
@@ -252,18 +240,15 @@ impl Top {
             let jobs = if is_group { self.view.group.clone() } else { detail.jobs() };
             let last = jobs.len().saturating_sub(1);
             let chosen = self.view.chosen.min(last);
-            match key {
-                Key::Up | Key::Char('k') => self.view.chosen = chosen.saturating_sub(1),
-                Key::Down | Key::Char('j') => self.view.chosen = last.min(chosen + 1),
-                _ => {}
-            }
-            match key {
+            let moved = match key {
                 Key::Enter => return self.open_job(jobs.get(chosen).copied()),
-                Key::Up | Key::Down | Key::Char('j' | 'k') if is_group => {
-                    return self.open_job(jobs.get(self.view.chosen).copied());
-                }
-                Key::Up | Key::Down | Key::Char('j' | 'k') => return,
-                _ => {}
+                Key::Up | Key::Char('k') => Some(chosen.saturating_sub(1)),
+                Key::Down | Key::Char('j') => Some(last.min(chosen + 1)),
+                _ => None,
+            };
+            if let Some(moved) = moved {
+                self.view.chosen = moved;
+                return self.open_job(jobs.get(moved).copied().filter(|_| is_group));
             }
         }
         match key {
@@ -302,14 +287,13 @@ impl Top {
         self.next = Instant::now();
     }
 
-    /// The open tube or job refers to this job.
     fn open_job(&mut self, job: Option<u64>) {
         if let (Some(detail), Some(_)) = (&self.view.detail, job) {
             self.show(Some(DetailTarget { tube: detail.of.tube.clone(), job }));
         }
     }
 
-    /// Closes the open object, or removes the filter. A job that was opened from its tube returns to the tube.
+    /// A job that was opened from its tube returns to the tube.
     fn close(&mut self) {
         match self.view.detail.take() {
             Some(Detail { of: DetailTarget { tube, job: Some(_) }, .. }) if self.model.board.is_none() => {
@@ -320,7 +304,6 @@ impl Top {
         }
     }
 
-    /// The prompt is about the open or the selected tube.
     fn prompt_for_tube(&mut self, question: fn(String) -> Question) {
         let opened = self.view.detail.as_ref().map(|detail| detail.of.clone());
         if let Some(opened) = opened.or_else(|| self.selected()) {
@@ -354,13 +337,9 @@ impl Top {
             Key::Enter => {
                 self.view.is_prompting = false;
                 self.view.status.clear();
-                self.execute(question, &typed);
-                return;
+                return self.execute(question, &typed);
             }
-            Key::Escape => {
-                self.show_prompt();
-                return;
-            }
+            Key::Escape => return self.show_prompt(),
             Key::Back => drop(typed.pop()),
             Key::Char(letter) if question == Question::Filter || letter.is_ascii_digit() => typed.push(letter),
             _ => {}
@@ -394,10 +373,7 @@ fn batch(
     (interval, rounds): (u64, Option<u64>),
 ) -> Result<u8> {
     let mut link = Some(target.connect()?);
-    let mut next = 0;
-    let mut printed = 0;
-    let mut is_first = true;
-    let mut is_whole = true;
+    let (mut next, mut printed, mut is_first, mut code) = (0, 0, true, DONE);
     loop {
         let seen = match &mut link {
             Some(link) => fetch::poll(link, only, &mut next),
@@ -405,34 +381,33 @@ fn batch(
         };
         match seen {
             Ok(poll) => {
-                is_whole &= !report_refused(&poll.refused);
+                code = code.max(report_refused(&poll.refused));
                 model.take(poll);
             }
             Err(problem) if problem.code == NO_CONNECTION && rounds.is_none() => {
-                print_stderr(&problem.text);
+                tell(&problem.text);
                 link = None;
             }
             Err(problem) => return Err(problem),
         }
         if !std::mem::take(&mut is_first) && link.is_some() {
-            print(out, &model, &target.name())?;
+            print(out, &model, &target.server.name())?;
             printed += 1;
         }
         if rounds.is_some_and(|rounds| printed >= rounds) {
-            return Ok(if is_whole { DONE } else { REFUSED });
+            return Ok(code);
         }
         std::thread::sleep(Duration::from_secs(interval));
     }
 }
 
 fn print(out: &mut Out, model: &Model, server: &str) -> Result {
-    let summary = &model.summary;
-    let put = summary.puts.back().copied().unwrap_or(0);
-    let stats = &summary.stats;
+    let (stats, done) = (&model.summary.stats, model.summary.done);
+    let put = model.summary.puts.back().copied().unwrap_or(0);
     let stats = ["ready", "reserved", "delayed", "buried", "held", "scheduled"]
         .map(|state| format!("{state} {}", stats.number(&format!("current-jobs-{state}"))));
     let tubes = model.tubes.len();
-    out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {}", stats.join("  "), summary.done))?;
+    out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {done}", stats.join("  ")))?;
     let headings = COLUMNS.map(|column| column.head.to_ascii_lowercase());
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let rows = model.rows().into_iter().map(|tube| {

@@ -1,20 +1,14 @@
-//! The data model of `top`.
-//!
-//! Owns the rates, the columns of the tube table, sorting and filtering. Must not access the terminal or the server.
+//! The data model of `top`: rates, the columns of the tube table, sorting and filtering.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::{collections::VecDeque, time::Instant};
 
 use super::board::{Board, BoardRow};
 use crate::ctl::prelude::*;
 
-/// Polls in the rate chart.
 pub const HISTORY: usize = 60;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     pub head: &'static str,
-    /// Selects the column for sorting.
     pub key: char,
     /// In characters. 0 means the remaining width.
     pub width: usize,
@@ -51,7 +45,6 @@ pub struct TubeRow {
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub stats: StatsReply,
-    /// Puts per second in recent polls, newest last.
     pub puts: VecDeque<u64>,
     pub done: u64,
     pub longest: Option<(String, String)>,
@@ -66,20 +59,18 @@ struct Totals {
 }
 
 impl Totals {
-    /// Returns puts and deletes per second since `old`.
     fn rates_since(self, old: Totals) -> (u64, u64) {
-        let time = self.at - old.at;
-        (rate(old.puts, self.puts, time), rate(old.deletes, self.deletes, time))
+        let millis = (self.at - old.at).as_millis().max(1) as u64;
+        let rate = |before: u64, now: u64| (now.saturating_sub(before).saturating_mul(1000) + millis / 2) / millis;
+        (rate(old.puts, self.puts), rate(old.deletes, self.deletes))
     }
 }
 
-#[derive(Debug)]
 pub struct Poll {
     pub at: Instant,
     pub server: StatsReply,
     pub names: Vec<String>,
     pub tubes: Vec<(String, StatsReply)>,
-    /// Messages about tubes that the server refused to report.
     pub refused: Vec<String>,
     /// The tube of a job that has been reserved for very long, and for how long.
     pub longest: Option<(String, String)>,
@@ -92,25 +83,17 @@ pub struct Model {
     pub filter: String,
     pub sort: usize,
     pub is_reversed: bool,
-    /// `None` for the table of tubes.
     pub board: Option<Board>,
     pub lines: Vec<BoardRow>,
     pub listing: Listing,
 }
 
-/// How much of [`Model::lines`] has been loaded from the server.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Listing {
-    /// At least some tubes have not been queried yet.
     #[default]
     Loading,
     Loaded,
     Refused,
-}
-
-fn rate(before: u64, now: u64, time: Duration) -> u64 {
-    let millis = time.as_millis().max(1) as u64;
-    (now.saturating_sub(before).saturating_mul(1000) + millis / 2) / millis
 }
 
 impl Model {
@@ -147,7 +130,7 @@ impl Model {
         }
     }
 
-    /// Returns matching tubes, by ascending names or descending numbers unless the user has reversed the order.
+    /// By ascending names or descending numbers, unless the user has reversed the order.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
@@ -175,12 +158,10 @@ impl Model {
         }
     }
 
-    /// `true` if the visible list or table is incomplete.
     pub fn is_loading(&self) -> bool {
         self.summary.totals.is_none() || self.board.is_some() && self.listing == Listing::Loading
     }
 
-    /// Selecting the same column again reverses the order.
     pub fn sort_by(&mut self, column: usize) {
         self.is_reversed = self.sort == column && !self.is_reversed;
         self.sort = column;
@@ -189,6 +170,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn poll(at: Instant, tubes: &[(&str, u64, u64)]) -> Poll {

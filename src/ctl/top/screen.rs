@@ -1,26 +1,20 @@
-//! The screen layout of `top`.
-//!
-//! Owns the text and the control sequences of each frame. Must not write to the terminal. Data from the server is
-//! escaped, and every line fits into the width of the screen.
+//! The screen layout of `top`. Data from the server is escaped, and every line fits into the width of the screen.
 
 use super::board::{Board, LONG};
 use super::fetch::Detail;
 use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
 
-/// Columns and lines of the terminal.
 pub const MIN_SIZE: (usize, usize) = (80, 24);
 
-/// Lines above and below the table.
 pub const OTHER_LINES: usize = 6;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct View {
     pub server: String,
     pub size: (usize, usize),
     pub selected: usize,
     pub first: usize,
-    /// A prompt or a status message in the bottom line.
     pub status: String,
     pub is_prompting: bool,
     pub is_frozen: bool,
@@ -28,7 +22,6 @@ pub struct View {
     pub lost: Option<String>,
     pub interval: u64,
     pub colors: bool,
-    /// `true` if the terminal shows Unicode.
     pub unicode: bool,
     pub detail: Option<Detail>,
     /// The marked job in the open tube, or the open job in `group`.
@@ -37,11 +30,9 @@ pub struct View {
     pub group: Vec<u64>,
 }
 
-/// Shown unless they are 0.
+#[rustfmt::skip]
 const ALARMS: [(&str, &str); 4] = [
-    ("current-jobs-buried", "buried"),
-    ("failures-last-hour", "failed (1 h)"),
-    ("paused-tubes", "paused tubes"),
+    ("current-jobs-buried", "buried"), ("failures-last-hour", "failed (1 h)"), ("paused-tubes", "paused tubes"),
     ("late-schedules", "late schedules"),
 ];
 
@@ -87,23 +78,17 @@ fn cell(number: u64, width: usize) -> String {
 }
 
 fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
-    let bars: &[char] = if unicode {
-        &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
-    } else {
-        &['.', ':', '-', '=', '+', '*', '#', '@']
-    };
+    let bars = if unicode { "▁▂▃▄▅▆▇█" } else { ".:-=+*#@" };
     let max = values.clone().max().unwrap_or(0).max(1);
-    values.map(|value| bars[(u128::from(value) * 7 / u128::from(max)) as usize]).collect()
+    let level = |value: u64| (u128::from(value) * 7 / u128::from(max)) as usize;
+    values.filter_map(|value| bars.chars().nth(level(value))).collect()
 }
 
-/// The output overwrites the previous frame.
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
-    let (width, height) = view.size;
-    let mut lines = match view.size {
-        (width, height) if width < MIN_SIZE.0 || height < MIN_SIZE.1 => {
-            vec![format!("too small: {width}x{height}; it must be {}x{}", MIN_SIZE.0, MIN_SIZE.1)]
-        }
-        _ => lines(model, view),
+    let ((width, height), (min_width, min_height)) = (view.size, MIN_SIZE);
+    let mut lines = match width < min_width || height < min_height {
+        true => vec![format!("too small: {width}x{height}; it must be {min_width}x{min_height}")],
+        false => lines(model, view),
     };
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
@@ -137,25 +122,13 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let summary = &model.summary;
     let count = |key: &str| summary.stats.number(key);
     let frozen = if view.is_frozen { "  FROZEN" } else { "" };
-    let filter = Some(&model.filter).filter(|filter| !filter.is_empty());
-    let first = format!(
-        "beanpole {}{}{frozen}  up {}  conns {} ({} waiting)  tubes {}",
-        shown(view.server.as_bytes()),
-        filter.map_or_else(String::new, |filter| format!("  FILTER {filter}")),
-        span(count("uptime")),
-        count("current-connections"),
-        count("current-waiting"),
-        count("current-tubes"),
-    );
-    let second = format!(
-        "ready {}  reserved {}  delayed {}  buried {}  other {}  timeouts {}",
-        count("current-jobs-ready"),
-        count("current-jobs-reserved"),
-        count("current-jobs-delayed"),
-        count("current-jobs-buried"),
-        summary.stats.other_jobs(),
-        count("job-timeouts"),
-    );
+    let filter = if model.filter.is_empty() { String::new() } else { format!("  FILTER {}", model.filter) };
+    let [up, conns, waiting, tubes] = ["uptime", "current-connections", "current-waiting", "current-tubes"].map(count);
+    let (server, up) = (shown(view.server.as_bytes()), span(up));
+    let first = format!("beanpole {server}{filter}{frozen}  up {up}  conns {conns} ({waiting} waiting)  tubes {tubes}");
+    let jobs = ["ready", "reserved", "delayed", "buried"];
+    let jobs = jobs.map(|state| format!("{state} {}", count(&format!("current-jobs-{state}")))).join("  ");
+    let second = format!("{jobs}  other {}  timeouts {}", summary.stats.other_jobs(), count("job-timeouts"));
     let put = summary.puts.back().copied().unwrap_or(0);
     let capacity = HISTORY.min(width.saturating_sub(40));
     let skip = summary.puts.len().saturating_sub(capacity);
@@ -166,8 +139,7 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     vec![fit(&first, width), fit(&second, width), fit(&third, width), format!("{color}{alarms}")]
 }
 
-/// Returns one line with the alarms of the whole queue, or `no alarms`. The counts come last and are cut off first,
-/// because the header repeats some of them.
+/// The counts come last and are cut off first, because the header repeats some of them.
 fn alarms(model: &Model) -> String {
     let stats = &model.summary.stats;
     let disk = ["full", "failing"].iter().find(|it| stats.text("binlog-state") == **it);
@@ -256,19 +228,17 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     let group = format!("  {} of {}; up and down show the others", view.chosen + 1, view.group.len());
     let group = if view.group.len() > 1 { &group } else { "" };
     lines.push(format!("\x1b[7m{}", fit(&format!("{title}{group}"), width)));
-    let Some(stats) = &detail.stats else {
-        lines.push("it is not there any more".to_owned());
-        return;
-    };
+    let Some(stats) = &detail.stats else { return lines.push("it is not there any more".to_owned()) };
     if detail.is_loading() {
-        lines.push(" loading".to_owned());
-        return;
+        return lines.push(" loading".to_owned());
     }
     if detail.of.job.is_some() {
         let body = detail.next.iter().find_map(|(_, job)| Some(&job.as_ref()?.1[..])).unwrap_or_default();
         for (heading, text) in [("last-error", stats.text("last-error").as_bytes()), ("body", body)] {
             if !text.is_empty() {
-                wrapped(heading, text, width, 5, lines);
+                let text = format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * 5)]));
+                let text: Vec<char> = text.chars().collect();
+                lines.extend(text.chunks(width).take(5).map(|line| line.iter().collect::<String>()));
             }
         }
     } else {
@@ -283,15 +253,7 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     figures(stats, view, lines);
 }
 
-/// Adds at most `max_lines` lines of a text.
-fn wrapped(heading: &str, text: &[u8], width: usize, max_lines: usize, lines: &mut Vec<String>) {
-    let text: Vec<char> =
-        format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * max_lines)])).chars().collect();
-    lines.extend(text.chunks(width).take(max_lines).map(|line| line.iter().collect::<String>()));
-}
-
-/// Adds the statistics to `lines`. If there is not enough room, omits zeros except those that explain why nobody takes
-/// a job.
+/// If there is not enough room, omits zeros except those that explain why nobody takes a job.
 fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
     let (width, columns) = (view.size.0, (view.size.0 / 40).max(1));
     let capacity = (view.size.1 - 1).saturating_sub(lines.len()) * columns;
@@ -308,8 +270,7 @@ fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
             _ => value.to_owned(),
         };
         let cells = cells.map(|(key, value)| fit(&format!("{key:24}{}", text(key, value)), 40.min(width)));
-        let line: String = cells.collect();
-        lines.push(fit(&line, width));
+        lines.push(fit(&cells.collect::<String>(), width));
     }
 }
 
@@ -328,12 +289,8 @@ fn last(view: &View) -> String {
         }
     };
     let cursor = if view.is_prompting { "_" } else { "" };
-    let line = fit(&format!("{text}{cursor}"), width);
-    if view.is_prompting || view.lost.is_some() {
-        format!("\x1b[1m{line}")
-    } else {
-        line
-    }
+    let bold = if view.is_prompting || view.lost.is_some() { "\x1b[1m" } else { "" };
+    format!("{bold}{}", fit(&format!("{text}{cursor}"), width))
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
-//! Control of the terminal for `top`.
-//!
-//! Owns the terminal settings: raw input without echo, and the alternate screen. Must restore the previous settings on
-//! exit, on panic, and before suspension.
+//! The terminal of `top`: settings and keyboard input. The previous settings are restored on exit, on panic, and before
+//! suspension.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Once;
 
@@ -16,10 +14,8 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 
 const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The terminal settings to restore, or `None` if they are unchanged.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-#[derive(Debug)]
 pub struct Terminal(());
 
 impl Terminal {
@@ -46,7 +42,6 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Waits at most `millis` milliseconds. A signal ends the wait.
     pub fn typed(&self, millis: u16) -> io::Result<Vec<u8>> {
         let stdin = io::stdin();
         let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -77,7 +72,6 @@ pub fn show(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Does nothing if the terminal is already restored.
 fn restore() {
     // The lock is only held during a panic in this function.
     let Some(mut before) = BEFORE.try_lock() else { return };
@@ -88,11 +82,6 @@ fn restore() {
     }
 }
 
-pub fn is_terminal() -> bool {
-    io::stdin().is_terminal() && io::stdout().is_terminal()
-}
-
-/// Returns columns and lines, by default 80 and 24.
 #[allow(unsafe_code)]
 pub fn size() -> (usize, usize) {
     let mut size = nix::libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
@@ -102,6 +91,44 @@ pub fn size() -> (usize, usize) {
         (0, columns @ 1.., lines @ 1..) => (columns.into(), lines.into()),
         _ => (80, 24),
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[rustfmt::skip]
+pub enum Key { Char(char), Enter, Escape, Back, Interrupt, Suspend, Redraw, Up, Down, PageUp, PageDown, Home, End }
+
+/// Bytes after `ESC [` or `ESC O`.
+#[rustfmt::skip]
+const SEQUENCES: [(&[u8], Key); 10] = [
+    (b"A", Key::Up), (b"B", Key::Down), (b"5~", Key::PageUp), (b"6~", Key::PageDown), (b"H", Key::Home),
+    (b"F", Key::End), (b"1~", Key::Home), (b"4~", Key::End), (b"7~", Key::Home), (b"8~", Key::End),
+];
+
+/// Ignores unknown sequences. A final ESC byte is the Escape key.
+pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    while let Some((&first, rest)) = bytes.split_first() {
+        bytes = rest;
+        match first {
+            0x1b => match rest.split_first() {
+                Some((b'[' | b'O', rest)) => {
+                    let end = rest.iter().position(|byte| (0x40..=0x7e).contains(byte)).map_or(rest.len(), |at| at + 1);
+                    let known = SEQUENCES.iter().find(|(sequence, _)| *sequence == &rest[..end]);
+                    keys.extend(known.map(|(_, key)| *key));
+                    bytes = &rest[end..];
+                }
+                _ => keys.push(Key::Escape),
+            },
+            b'\r' | b'\n' => keys.push(Key::Enter),
+            0x7f | 0x08 => keys.push(Key::Back),
+            0x03 => keys.push(Key::Interrupt),
+            0x1a => keys.push(Key::Suspend),
+            0x0c => keys.push(Key::Redraw),
+            b' '..=b'~' => keys.push(Key::Char(char::from(first))),
+            _ => {}
+        }
+    }
+    keys
 }
 
 #[cfg(test)]
@@ -155,5 +182,12 @@ mod tests {
             seen.find("\x1b[?1049l") < seen.find("as it should"),
             "the message is on the screen that stays: {seen}"
         );
+    }
+
+    #[test]
+    fn sequences_are_keys() {
+        assert_eq!(keys(b"q\x1b[A\x1bOB\x1b[5~\x1b"), [Key::Char('q'), Key::Up, Key::Down, Key::PageUp, Key::Escape]);
+        assert_eq!(keys(b"\x1b[1;5C\x1b[99~x\r\x7f\xc3\xa9"), [Key::Char('x'), Key::Enter, Key::Back]);
+        assert_eq!(keys(b"\x1b["), []);
     }
 }

@@ -1,19 +1,14 @@
-//! HTTP requests that send jobs to an endpoint.
-//!
-//! Owns the URL, the request format, the connection for the next request, and the interpretation of the status code.
-//! Must not decide what happens to the job. Each request has its own thread, because name resolution and connecting
+//! HTTP requests that send jobs to an endpoint. Each request has its own thread, because name resolution and connecting
 //! cannot be interrupted.
 
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use crossbeam_channel::{bounded, Receiver};
 use parking_lot::Mutex;
 
-use super::task::{Attempt, AttemptOutcome, Spare, Task, KEPT, MAX_BACKOFF};
+use super::attempt::{Attempt, Outcome, Spare, Task, KEPT, MAX_BACKOFF};
 use crate::client::{ClientTlsFiles, Closer, Exchange, Keep, Response, Security, Transport};
 use crate::ctl::prelude::*;
 use crate::engine::day_of;
@@ -21,29 +16,19 @@ use crate::settings::options::needs_tls;
 
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection is reused for this long. Common servers close idle connections after 2 seconds or more.
-const KEEP: Duration = Duration::from_secs(1);
-
-/// The worker thread should detect the job's time limit first.
-const GRACE: Duration = Duration::from_secs(1);
-
-const STACK: usize = 256 * 1024;
-
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 pub struct Endpoint {
     url: String,
-    /// For the `Host` header: host and port as in the URL.
     authority: String,
-    /// Host and port, by default that of the scheme.
+    /// Host and port, by default the scheme's port.
     address: String,
     path: String,
     security: Security,
 }
 
 impl Endpoint {
-    /// Accepts `http://HOST[:PORT][/PATH]`, and with TLS support, `https://HOST[:PORT][/PATH]`. `authority` is a file
-    /// with trusted certificates, instead of the system's certificates.
+    /// `authority` is a file with trusted certificates, instead of those of the system.
     pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint> {
         let wrong = |why: &str| Problem::usage(format!("--url: {url}: {why}"));
         let (rest, port, files) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
@@ -104,14 +89,13 @@ impl Endpoint {
     }
 }
 
-/// Another thread can close the connection to abort the request.
 #[derive(Default)]
 struct Control {
     closer: Option<Closer>,
     is_aborted: bool,
 }
 
-type Answer = (AttemptOutcome, Vec<u8>, Option<Transport>);
+type Answer = (Outcome, Vec<u8>, Option<Transport>);
 
 pub struct Delivery {
     answers: Receiver<Answer>,
@@ -133,8 +117,9 @@ impl Delivery {
         let (sender, answers) = bounded(1);
         let control = Arc::new(Mutex::new(Control::default()));
         let (head, own_control) = (endpoint.head(job, body.len()), control.clone());
-        std::thread::Builder::new().stack_size(STACK).spawn(move || {
-            let _ = sender.send(send(&endpoint, &head, &body, spare, (end + GRACE, &own_control)));
+        std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
+            // The worker thread should detect the job's time limit first.
+            let _ = sender.send(send(&endpoint, &head, &body, spare, (end + Duration::from_secs(1), &own_control)));
             ended();
         })?;
         Ok(Delivery { answers, control, body: Vec::new(), spare: None })
@@ -142,9 +127,9 @@ impl Delivery {
 }
 
 impl Attempt for Delivery {
-    fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>> {
+    fn outcome(&mut self) -> io::Result<Option<Outcome>> {
         if self.control.lock().is_aborted {
-            return Ok(Some(AttemptOutcome::Stopped));
+            return Ok(Some(Outcome::Stopped));
         }
         let Ok((outcome, body, stream)) = self.answers.try_recv() else { return Ok(None) };
         self.body = body;
@@ -158,18 +143,9 @@ impl Attempt for Delivery {
         control.closer.iter().for_each(Closer::close);
     }
 
-    fn too_long(&self, seconds: u64) -> String {
-        format!("no response within {seconds} s")
-    }
-
-    fn reason(&mut self, message: &str) -> Vec<u8> {
+    fn output(&mut self, capacity: usize) -> Vec<u8> {
         let body = self.body.trim_ascii();
-        if body.is_empty() {
-            return message.as_bytes().to_vec();
-        }
-        let mut reason = [message.as_bytes(), b": ", body].concat();
-        reason.truncate(KEPT);
-        reason
+        body[..body.len().min(capacity)].to_vec()
     }
 
     fn spare(&mut self) -> Option<Spare> {
@@ -185,37 +161,38 @@ fn send(
     spare: Option<Spare>,
     (end, control): (Instant, &Mutex<Control>),
 ) -> Answer {
-    let is_usable = |(stream, since): &Spare| since.elapsed() < KEEP && !stream.has_input();
+    // Common servers close idle connections after 2 seconds or more.
+    let is_usable = |(stream, since): &Spare| since.elapsed() < Duration::from_secs(1) && !stream.has_input();
     let mut kept = spare.filter(is_usable).map(|(stream, _)| stream);
     loop {
         let is_kept = kept.is_some();
         let stream = match kept.take().map_or_else(|| endpoint.connect(end), Ok) {
             Ok(stream) => stream,
-            Err(error) => return (AttemptOutcome::Unreachable(plain(&error)), Vec::new(), None),
+            Err(error) => return (Outcome::Unreachable(plain(&error)), Vec::new(), None),
         };
         {
             let mut control = control.lock();
             control.closer = stream.closer().ok();
             if control.is_aborted {
-                return (AttemptOutcome::Stopped, Vec::new(), None);
+                return (Outcome::Stopped, Vec::new(), None);
             }
         }
         let mut exchange = Exchange::new(stream, end);
         match exchange.run(head, body, Keep::Start(KEPT)) {
             Ok(response) => return (meaning(&response), response.body, exchange.into_stream()),
             Err(error) if is_kept && !exchange.has_begun && error.kind() != ErrorKind::TimedOut => {}
-            Err(error) => return (AttemptOutcome::Failed(words(&error)), Vec::new(), None),
+            Err(error) => return (Outcome::Failed(words(&error)), Vec::new(), None),
         }
     }
 }
 
-fn meaning(response: &Response) -> AttemptOutcome {
+fn meaning(response: &Response) -> Outcome {
     let message = format!("HTTP {}", response.status);
     let wait = response.retry_after.as_deref().and_then(|text| seconds_until(text, SystemTime::now()));
     match (response.status, wait) {
-        (200..=299, _) => AttemptOutcome::Done,
-        (429 | 503, Some(seconds)) => AttemptOutcome::Busy(message, seconds.clamp(1, MAX_BACKOFF)),
-        _ => AttemptOutcome::Failed(message),
+        (200..=299, _) => Outcome::Done,
+        (429 | 503, Some(seconds)) => Outcome::Busy(message, seconds.clamp(1, MAX_BACKOFF)),
+        _ => Outcome::Failed(message),
     }
 }
 
@@ -234,7 +211,6 @@ fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     Some(u64::try_from(seconds).unwrap_or(0).saturating_sub(now))
 }
 
-/// Returns the message for an error. Must not imply that the endpoint has not received the request.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {

@@ -1,15 +1,10 @@
-//! The subcommand `work`, which runs a command or sends an HTTP request for each job.
-//!
-//! Owns signal handling: after the first signal, running attempts finish; the second signal aborts running attempts.
-//! Must not pass job data through a shell or as an argument, because the data is untrusted.
-//!
-//! `shared` contains the state that the worker threads share; each `worker` is a thread with its own connection. `task`
-//! defines jobs and attempts. An attempt is a running command (`child`) or an HTTP request (`endpoint`).
+//! The subcommand `work`, which runs a command or sends an HTTP request for each job. After the first signal, running
+//! attempts finish; the second signal aborts them. Job data is untrusted, and must not be passed through a shell or as
+//! an argument.
 
-mod child;
+mod attempt;
 mod endpoint;
 mod shared;
-mod task;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -20,14 +15,13 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::prelude::*;
-use child::Program;
+use attempt::MAX_BACKOFF;
 use endpoint::Endpoint;
 use shared::SharedState;
-use task::MAX_BACKOFF;
 use worker::Worker;
 
 enum Action {
-    Run(Program),
+    Run(PathBuf, Vec<String>),
     Post(Arc<Endpoint>),
 }
 
@@ -51,9 +45,7 @@ impl Action {
                 let authority = call.value(&AUTHORITY).map(PathBuf::from);
                 Ok(Action::Post(Arc::new(Endpoint::parse(&url, authority)?)))
             }
-            (None, Some((name, arguments))) => {
-                Ok(Action::Run(Program { path: find(name)?, arguments: arguments.to_vec() }))
-            }
+            (None, Some((name, rest))) => Ok(Action::Run(find(name)?, rest.to_vec())),
             (Some(_), Some(_)) => Err(Problem::usage("work: --url and a command exclude each other")),
             (None, None) => Err(Problem::usage("work: no command behind --, and no --url")),
         }
@@ -112,7 +104,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns the path of the command. Call before any job is reserved, so that a missing command is reported first.
+/// Is called before any job is reserved, so that a missing command is reported first.
 fn find(name: &str) -> Result<PathBuf> {
     let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();

@@ -1,9 +1,6 @@
-//! The state shared by the threads of `work`: stop requests, pauses and notifications.
-//!
-//! Owns the synchronization between stopping and reserving. Must not connect to the server.
-//!
-//! To stop a thread that is waiting for a job, the connection of the thread is closed. A thread with a job keeps its
-//! connection. If a job arrives just before the connection is closed, the server makes the job ready again.
+//! The state shared by the threads of `work`. To stop a thread that is waiting for a job, its connection is closed. A
+//! thread with a job keeps its connection. If a job arrives just before the connection is closed, the server makes it
+//! ready again.
 
 use std::time::{Duration, Instant};
 
@@ -19,18 +16,15 @@ pub enum Stop {
     Now,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     stop: Stop,
-    /// No thread may reserve a job before this time.
     paused_until: Option<Instant>,
     notifications: Vec<u64>,
-    /// The threads that wait for a job, with their connections.
     idle: Vec<(usize, Closer)>,
     left: usize,
 }
 
-#[derive(Debug)]
 pub struct SharedState {
     state: Mutex<State>,
     wake: Vec<Condvar>,
@@ -42,7 +36,7 @@ impl SharedState {
         SharedState { state: Mutex::new(state), wake: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
-    /// Requests a stop. A second request also aborts running attempts.
+    /// A second request also aborts running attempts.
     pub fn stop(&self) {
         self.change(|state| state.stop = if state.stop == Stop::No { Stop::Soon } else { Stop::Now });
     }
@@ -55,7 +49,6 @@ impl SharedState {
         self.change(|state| state.paused_until = state.paused_until.max(Some(until)));
     }
 
-    /// Interrupts all threads that wait for a job.
     fn change(&self, make: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         make(&mut state);
@@ -82,7 +75,6 @@ impl SharedState {
         self.state.lock().stop
     }
 
-    /// Returns the number of notifications, an argument of [`SharedState::sleep`].
     pub fn notifications(&self, index: usize) -> u64 {
         self.state.lock().notifications[index]
     }
@@ -93,11 +85,8 @@ impl SharedState {
         while state.notifications[index] == notifications && state.stop == stop {
             match until {
                 None => self.wake[index].wait(&mut state),
-                Some(until) => {
-                    if self.wake[index].wait_until(&mut state, until).timed_out() {
-                        return;
-                    }
-                }
+                Some(until) if self.wake[index].wait_until(&mut state, until).timed_out() => return,
+                Some(_) => {}
             }
         }
     }
@@ -108,7 +97,6 @@ impl SharedState {
         while state.stop == Stop::No && !self.wake[index].wait_until(&mut state, until).timed_out() {}
     }
 
-    /// Returns `false` after a stop request.
     pub fn await_resume(&self, index: usize) -> bool {
         let mut state = self.state.lock();
         while let Some(until) = state.paused_until.filter(|until| state.stop == Stop::No && *until > Instant::now()) {
@@ -117,7 +105,6 @@ impl SharedState {
         state.stop == Stop::No
     }
 
-    /// Returns `false` if the thread must not reserve.
     pub fn begin_waiting(&self, index: usize, closer: Closer) -> bool {
         let mut state = self.state.lock();
         if state.stop != Stop::No || state.paused_until.is_some_and(|until| until > Instant::now()) {
@@ -134,7 +121,6 @@ impl SharedState {
         found.map(|index| state.idle.swap_remove(index)).is_some()
     }
 
-    /// Returns the number of ended threads.
     pub fn leave(&self) -> usize {
         let mut state = self.state.lock();
         state.left += 1;

@@ -1,20 +1,13 @@
-//! A worker thread of `work`.
-//!
-//! Owns the decision to delete, release or bury a job after an attempt. Must not send the outcome over a new
-//! connection: after a server restart, the job ID could belong to another job. After a connection error, the job can
-//! therefore be executed twice.
-//!
-//! A successful job is deleted. If the server counts tries, a failed job is reported with `fail`. Otherwise, a failed
-//! job is released with an increasing delay, and buried after the last retry.
+//! A worker thread of `work`. Sends no outcome over a new connection: after a server restart, the job ID could belong
+//! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries, a
+//! failed job is reported with `fail`, and otherwise released with an increasing delay.
 
-use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, sync::Arc};
 
-use super::child::CommandAttempt;
+use super::attempt::{Attempt, CommandAttempt, Outcome, Spare, Task, KEPT, MAX_BACKOFF};
 use super::endpoint::Delivery;
 use super::shared::{SharedState, Stop};
-use super::task::{Attempt, AttemptOutcome, Spare, Task, MAX_BACKOFF};
 use super::{Action, Plan};
 use crate::ctl::prelude::*;
 
@@ -27,7 +20,6 @@ pub struct Worker {
     index: usize,
     link: Option<Link>,
     done: u64,
-    /// `None` until `fail` has been tried.
     knows_fail: Option<bool>,
     spare: Option<Spare>,
     /// `true` if the endpoint must respond before the next job is reserved.
@@ -45,7 +37,6 @@ impl Worker {
         Worker { plan, shared, index, link, done: 0, knows_fail: None, spare: None, is_down: false }
     }
 
-    /// Returns the exit code when the worker stops.
     pub fn run(mut self) -> Result<u8> {
         let mut wait = Duration::from_secs(1);
         loop {
@@ -60,7 +51,7 @@ impl Worker {
                     if self.shared.stop_request() != Stop::No {
                         return Ok(DONE);
                     }
-                    print_stderr(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
+                    tell(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
                     self.shared.pause(self.index, wait);
                     wait = (wait * 2).min(MAX_RECONNECT);
                 }
@@ -72,7 +63,6 @@ impl Worker {
         }
     }
 
-    /// Returns an exit code if the worker should stop.
     fn round(&mut self) -> Result<Option<u8>> {
         if let (true, Action::Post(endpoint)) = (self.is_down, &self.plan.action) {
             endpoint.probe()?;
@@ -98,7 +88,6 @@ impl Worker {
         self.link.as_mut().expect("a connection")
     }
 
-    /// Returns `None` if the worker should stop.
     fn next(&mut self) -> Result<Option<IdAndBody>> {
         let wait = self.plan.wait;
         while self.shared.await_resume(self.index) {
@@ -130,11 +119,12 @@ impl Worker {
         Ok(Task { id, tube: stats.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
-    /// Starts an attempt. Also returns its time limit in seconds.
     fn start(&mut self, job: &Task, body: &Arc<Vec<u8>>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
-            Action::Run(program) => return Ok((Box::new(CommandAttempt::start(program, job, body)?), max_time)),
+            Action::Run(path, arguments) => {
+                return Ok((Box::new(CommandAttempt::start(path, arguments, job, body)?), max_time));
+            }
             Action::Post(endpoint) => endpoint.clone(),
         };
         let seconds = max_time.unwrap_or(job.ttr);
@@ -145,7 +135,6 @@ impl Worker {
         Ok((Box::new(delivery), Some(seconds)))
     }
 
-    /// Returns `true` if the job succeeded.
     fn process(&mut self, job: &Task, body: Vec<u8>) -> Result<bool> {
         let (body, mut wait) = (Arc::new(body), 1);
         loop {
@@ -157,22 +146,29 @@ impl Worker {
                     let backoff = self.plan.backoff;
                     self.link().release(job.id, job.pri, backoff)?;
                     let what = match &self.plan.action {
-                        Action::Run(program) => format!("{}: ", program.path.display()),
+                        Action::Run(path, _) => format!("{}: ", path.display()),
                         Action::Post(_) => String::new(),
                     };
                     return Err(Problem::refused(format!("work: {what}{}", plain(&error))));
                 }
             };
             let (outcome, mut connection) = self.await_outcome(&mut *attempt, job, limit);
-            let reason = outcome.failure().map(|message| attempt.reason(message));
+            let reason = outcome.failure().map(|message| {
+                let output = attempt.output(KEPT.saturating_sub(message.len() + 2));
+                if output.is_empty() {
+                    message.into()
+                } else {
+                    [message.as_bytes(), b": ", &output].concat()
+                }
+            });
             self.spare = attempt.spare();
-            self.is_down = matches!(outcome, AttemptOutcome::Unreachable(_));
-            if let AttemptOutcome::Busy(_, seconds) = outcome {
+            self.is_down = matches!(outcome, Outcome::Unreachable(_));
+            if let Outcome::Busy(_, seconds) = outcome {
                 self.shared.pause_reserving(Instant::now() + Duration::from_secs(seconds));
             }
             // A release would count as a try, so keep the job.
             if connection.is_ok() && outcome.is_unprocessed() && job.left.is_some() && !self.plan.once {
-                let seconds = if let AttemptOutcome::Busy(_, seconds) = outcome { seconds } else { wait };
+                let seconds = if let Outcome::Busy(_, seconds) = outcome { seconds } else { wait };
                 wait = (wait * 2).min(MAX_RECONNECT.as_secs());
                 self.show(job, begun, &outcome, reason.as_deref(), &format!("the same try again in {seconds} s"));
                 match self.keep(job, seconds) {
@@ -199,23 +195,22 @@ impl Worker {
         }
     }
 
-    fn show(&self, job: &Task, begun: Instant, outcome: &AttemptOutcome, reason: Option<&[u8]>, verdict: &str) {
+    fn show(&self, job: &Task, begun: Instant, outcome: &Outcome, reason: Option<&[u8]>, verdict: &str) {
         let went = match (reason, outcome.failure(), &self.plan.action) {
             // The command has already written the rest of the reason to stderr.
-            (_, Some(message), Action::Run(_)) => message.to_owned(),
+            (_, Some(message), Action::Run(..)) => message.to_owned(),
             (Some(reason), ..) => excerpt(reason),
             _ => "done".to_owned(),
         };
         let millis = begun.elapsed().as_millis() as u64;
         let (seconds, millis) = (millis / 1000, millis % 1000);
-        print_stderr(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
+        tell(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
     }
 
     fn touch(&mut self, job: &Task) -> Result<String> {
         self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new())
     }
 
-    /// Holds the job for this many seconds, then returns `true`. Returns `false` after a stop request.
     fn keep(&mut self, job: &Task, seconds: u64) -> Result<bool> {
         let end = Instant::now() + Duration::from_secs(seconds);
         while self.shared.stop_request() == Stop::No {
@@ -235,7 +230,7 @@ impl Worker {
         attempt: &mut dyn Attempt,
         job: &Task,
         limit: Option<u64>,
-    ) -> (AttemptOutcome, Result<String>) {
+    ) -> (Outcome, Result<String>) {
         let begun = Instant::now();
         let mut held = Ok(String::new());
         let mut touch = begun + job.pace();
@@ -246,14 +241,17 @@ impl Worker {
             match attempt.outcome() {
                 Ok(None) => {}
                 Ok(Some(outcome)) => return (aborted.unwrap_or(outcome), held),
-                Err(error) => return (AttemptOutcome::Stopped, Err(Problem::refused(plain(&error)))),
+                Err(error) => return (Outcome::Stopped, Err(Problem::refused(plain(&error)))),
             }
             let now = Instant::now();
             if aborted.is_none() {
                 if stop == Stop::Now {
-                    aborted = Some(AttemptOutcome::Stopped);
+                    aborted = Some(Outcome::Stopped);
                 } else if let Some(seconds) = limit.filter(|_| end.is_some_and(|end| now >= end)) {
-                    aborted = Some(AttemptOutcome::Failed(attempt.too_long(seconds)));
+                    aborted = Some(Outcome::Failed(match &self.plan.action {
+                        Action::Run(..) => format!("killed after {seconds} s"),
+                        Action::Post(_) => format!("no response within {seconds} s"),
+                    }));
                 }
                 if aborted.is_some() {
                     attempt.abort();
@@ -265,7 +263,7 @@ impl Worker {
                 touch = now + job.pace();
                 if held.as_ref().is_err_and(|problem| problem.code == REFUSED) {
                     // The job was revoked, deleted, or reserved by another client.
-                    aborted = Some(AttemptOutcome::Lost);
+                    aborted = Some(Outcome::Lost);
                     attempt.abort();
                 }
                 continue;
@@ -275,8 +273,7 @@ impl Worker {
         }
     }
 
-    /// Returns a description for the log.
-    fn report_outcome(&mut self, job: &Task, outcome: &AttemptOutcome, reason: Option<&[u8]>) -> Result<String> {
+    fn report_outcome(&mut self, job: &Task, outcome: &Outcome, reason: Option<&[u8]>) -> Result<String> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
@@ -284,15 +281,15 @@ impl Worker {
         };
         let buried = format!("buried after try {tries}");
         let delay = match outcome {
-            AttemptOutcome::Stopped => 0,
-            AttemptOutcome::Busy(_, seconds) => *seconds,
+            Outcome::Stopped => 0,
+            Outcome::Busy(_, seconds) => *seconds,
             _ => delay(self.plan.backoff, *tries),
         };
         // An unprocessed job does not count as failed. On the last try, a released job would be buried without a
         // reason, so report the failure.
         let is_unprocessed = outcome.is_unprocessed() && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
-        if !matches!(outcome, AttemptOutcome::Stopped) && !is_unprocessed && is_last {
+        if !matches!(outcome, Outcome::Stopped) && !is_unprocessed && is_last {
             if let Some(delay) = self.fail(job, reason)? {
                 return Ok(delay.map_or(buried, |delay| format!("try {} in {delay} s", tries + 1)));
             }
@@ -301,7 +298,7 @@ impl Worker {
         }
         Ok(match self.link().release(*id, *pri, delay)? {
             false => buried,
-            true if matches!(outcome, AttemptOutcome::Stopped) => "released".to_owned(),
+            true if matches!(outcome, Outcome::Stopped) => "released".to_owned(),
             true => format!("try {} in {delay} s", tries + 1),
         })
     }

@@ -1,9 +1,6 @@
 //! An allocator for static programs. musl's allocator maps and unmaps memory so often that queues with bodies of
-//! several hundred bytes use twice the CPU time.
-//!
-//! Owns the choice between two kinds of blocks. Large blocks are mapped separately, and are unmapped when freed. Small
-//! blocks are allocated by dlmalloc, which returns unused segments to the system. Must not allocate memory for its own
-//! use.
+//! several hundred bytes use twice the CPU time. Large blocks are mapped separately. dlmalloc allocates small blocks,
+//! and returns unused segments to the system.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -25,27 +22,21 @@ const SEGMENT: usize = 1 << 20;
 /// together.
 const GAP: usize = 64 * 1024;
 
-/// dlmalloc's page size in bytes. No supported system has larger pages.
-const PAGE: usize = 64 * 1024;
 /// The smallest page size of a supported system. Mapped blocks have at least this alignment.
 const ALIGNED: usize = 4096;
 
 pub struct ProgramHeap(Mutex<Dlmalloc<Segments>>);
 
 impl ProgramHeap {
-    /// No memory is mapped before the heap is used.
     pub const fn new() -> ProgramHeap {
         let mut small = Dlmalloc::new_with_allocator(Segments { mapped: Cell::new(0) });
         assert!(small.set_granularity(SEGMENT));
         ProgramHeap(Mutex::new(small))
     }
 
-    #[allow(unsafe_code)]
     pub fn give_back(&self) {
         // SAFETY: the call touches free memory, and no other thread is in the heap.
-        unsafe {
-            self.small().trim(0);
-        }
+        unsafe { self.small().trim(0) };
     }
 
     fn small(&self) -> MutexGuard<'_, Dlmalloc<Segments>> {
@@ -61,7 +52,6 @@ fn is_large(layout: Layout) -> bool {
 // Hundreds of places call the functions, so they are not inlined. SAFETY: the layout determines the kind of a block,
 // and callers free a block with the layout of its allocation. Each block is freed by its own allocator, dlmalloc under
 // the lock.
-#[allow(unsafe_code)]
 unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -92,7 +82,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(wanted) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
         match (is_large(layout), is_large(wanted)) {
-            (true, true) => remap(piece, layout.size(), size, true),
+            (true, true) => remap(piece, layout.size(), size),
             (false, false) => unsafe { self.small().realloc(piece, layout.size(), layout.align(), size) },
             _ => unsafe {
                 let moved = self.alloc(wanted);
@@ -107,12 +97,10 @@ unsafe impl GlobalAlloc for ProgramHeap {
 }
 
 pub struct Segments {
-    /// The total bytes of all segments.
     mapped: Cell<usize>,
 }
 
 // SAFETY: returned memory is mapped exclusively until it is freed.
-#[allow(unsafe_code)]
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let segment = size.checked_add(GAP).map_or(null_mut(), map);
@@ -144,43 +132,31 @@ unsafe impl Allocator for Segments {
     }
 
     fn page_size(&self) -> usize {
-        PAGE
+        // No supported system has larger pages.
+        64 * 1024
     }
 }
 
-#[allow(unsafe_code)]
 fn map(size: usize) -> *mut u8 {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: the call creates a new mapping at an unused address.
-    let address = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
-    if address == libc::MAP_FAILED {
-        null_mut()
-    } else {
-        address.cast()
-    }
+    mapped(unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) })
 }
 
-#[allow(unsafe_code)]
+fn mapped(address: *mut libc::c_void) -> *mut u8 {
+    (if address == libc::MAP_FAILED { null_mut() } else { address }).cast()
+}
+
 fn unmap(address: *mut u8, size: usize) {
     // SAFETY: the block was mapped with this size and is no longer used. If the system refuses, the memory leaks.
-    unsafe {
-        libc::munmap(address.cast(), size);
-    }
+    unsafe { libc::munmap(address.cast(), size) };
 }
 
-#[allow(unsafe_code)]
-fn remap(address: *mut u8, size: usize, wanted: usize, may_move: bool) -> *mut u8 {
-    let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
+fn remap(address: *mut u8, size: usize, wanted: usize) -> *mut u8 {
     // SAFETY: the block was mapped with this size, and the old address is no longer used.
-    let moved = unsafe { libc::mremap(address.cast(), size, wanted, flags) };
-    if moved == libc::MAP_FAILED {
-        null_mut()
-    } else {
-        moved.cast()
-    }
+    mapped(unsafe { libc::mremap(address.cast(), size, wanted, libc::MREMAP_MAYMOVE) })
 }
 
 #[cfg(test)]
-#[allow(unsafe_code)]
 #[path = "tests/heap.rs"]
 mod tests;

@@ -1,29 +1,17 @@
-//! The memory allocator: the C library's allocator with adjusted settings, or our own allocator with musl.
-//!
-//! Owns the choice of the allocator, and the settings of glibc's malloc. By default, glibc raises its mmap threshold
-//! whenever a large block is freed, and then allocates large blocks from a heap. A heap returns no memory below a live
-//! block, so the memory of a queue with many jobs would never return to the system. musl's malloc returns memory but is
-//! slow, so `heap` replaces it. Must not configure other C libraries.
+//! The settings of glibc's malloc, and the choice of our own allocator with musl, whose malloc is slow. By default,
+//! glibc raises its mmap threshold when a large block is freed, and then allocates large blocks from a heap. A heap
+//! returns no memory below a live block, so the memory of a queue with many jobs would never return to the system.
 
 #[cfg(all(target_arch = "x86_64", any(target_env = "musl", all(target_env = "gnu", test))))]
 #[allow(unsafe_code)]
 mod copies;
 #[cfg(any(target_env = "musl", test))]
+#[allow(unsafe_code)]
 mod heap;
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
-
-/// Blocks of at least this many bytes are mapped separately, and return to the system when freed. Growing tables and
-/// buffers are this large. Bodies within the default size limit are smaller, because mapping them would be slow.
-#[cfg(target_env = "gnu")]
-const MMAP_THRESHOLD: i32 = 64 * 1024;
-
-/// More free bytes at the end of a heap return to the system. With a smaller threshold, memory would be returned and
-/// requested again every few bodies.
-#[cfg(target_env = "gnu")]
-const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
 
 /// Free bytes that every heap keeps at its end, for a few bodies above the mmap threshold. Mapping such a body costs
 /// several times as much as processing it.
@@ -38,9 +26,13 @@ pub fn configure(is_limited: bool) {
     use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_MXFAST, M_TOP_PAD, M_TRIM_THRESHOLD};
     // SAFETY: the calls set numbers inside malloc, under its own lock. Unknown or invalid values are ignored.
     unsafe {
-        // Setting a threshold also disables its automatic adjustment.
-        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
-        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+        // Larger blocks are mapped separately, and return to the system when freed. Growing tables and buffers are this
+        // large. Bodies within the default size limit are smaller, because mapping them would be slow. Setting a
+        // threshold also disables its automatic adjustment.
+        mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+        // More free bytes at the end of a heap return to the system. With a smaller threshold, memory would be returned
+        // and requested again every few bodies.
+        mallopt(M_TRIM_THRESHOLD, 2 * 1024 * 1024);
         mallopt(M_TOP_PAD, TOP_PAD);
         // `malloc_trim` would not return memory at the end of a thread's heap if it had to merge freed small blocks, so
         // merge them immediately.
@@ -51,26 +43,19 @@ pub fn configure(is_limited: bool) {
     }
 }
 
-/// Other C libraries than glibc need no settings.
 #[cfg(not(target_env = "gnu"))]
 pub fn configure(_is_limited: bool) {}
 
 /// Returns free memory below live blocks. Blocks concurrent allocations for a few milliseconds per 100 MB.
 #[cfg(target_env = "gnu")]
-pub const GIVE_BACK: Option<fn()> = Some(trim);
+#[allow(unsafe_code)]
+pub const GIVE_BACK: Option<fn()> = Some(|| {
+    // SAFETY: the call touches only free memory, under malloc's own locks.
+    unsafe { nix::libc::malloc_trim(TOP_PAD as usize) };
+});
 
 #[cfg(target_env = "musl")]
 pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
 
-/// Other C libraries than glibc and musl need no such function.
 #[cfg(not(any(target_env = "gnu", target_env = "musl")))]
 pub const GIVE_BACK: Option<fn()> = None;
-
-#[cfg(target_env = "gnu")]
-#[allow(unsafe_code)]
-fn trim() {
-    // SAFETY: the call touches only free memory, under malloc's own locks.
-    unsafe {
-        nix::libc::malloc_trim(TOP_PAD as usize);
-    }
-}

@@ -16,7 +16,7 @@ use rustls::Error;
 use super::files::{names, ServerConfig};
 use crate::protocol::Output;
 use crate::server::socket::Stream;
-use crate::shared::lease::Lease;
+use crate::shared::role::Lease;
 
 /// In bytes, in addition to the cost of the connection.
 pub const SESSION_COST: u64 = 4096;

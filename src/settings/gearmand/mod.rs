@@ -12,7 +12,7 @@ use log::LevelFilter;
 use crate::settings::config::{connection_limit, Address, GEARMAN_PORT};
 use crate::settings::options::{number, Settings};
 use crate::settings::words::{flag, Flag, Given};
-use crate::shared::machine;
+use crate::shared::system;
 
 pub const BAD_USAGE: u8 = 1;
 
@@ -214,7 +214,7 @@ fn port(it: &mut Gearmand, text: &str) -> Result<(), String> {
 
 fn file_descriptors(it: &mut Gearmand, text: &str) -> Result<(), String> {
     let files = number::<usize>(text, 0, u64::MAX)?;
-    it.settings.config.max_connections = connection_limit(files.min(machine::file_limit()));
+    it.settings.config.max_connections = connection_limit(files.min(system::file_limit()));
     Ok(())
 }
 

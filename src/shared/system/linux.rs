@@ -1,28 +1,18 @@
-//! System calls and constants of Linux.
-//!
-//! Owns fallbacks for older kernels and for systems without /proc. Must define the same names as `other.rs`.
+//! Linux features and the files in /proc, with fallbacks for older kernels. Without /proc, most values are unknown.
 
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::{io, os::linux::net::SocketAddrExt, os::unix::net::SocketAddr, time::Duration};
 
 use mio::Interest;
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::libc::{self, c_long};
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use nix::sys::resource::Resource;
 use nix::sys::statfs::{fstatfs, PROC_SUPER_MAGIC};
 use nix::time::{clock_gettime, ClockId};
-use nix::unistd::{setgroups, Gid, Pid};
+use nix::unistd::{setgroups, sysconf, Gid, Pid, SysconfVar};
+use nix::{errno::Errno, fcntl::OFlag, sys::resource::Resource, sys::sysinfo::sysinfo};
 use socket2::SockRef;
-
-mod proc;
-
-pub use proc::*;
 
 pub const O_PATH: OFlag = OFlag::O_PATH;
 /// Permits files of more than 2 GiB on 32-bit systems.
@@ -30,10 +20,6 @@ pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 /// Polled because a read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
-
-/// Initial capacity for a peer's list of groups.
-const GROUPS: usize = 32;
-const MAX_GROUPS: usize = 65_536;
 
 /// Unlike other clocks, counts while the machine is suspended.
 pub fn boot_time() -> Duration {
@@ -49,18 +35,18 @@ pub fn nameless_file() -> io::Result<File> {
     Ok(memfd_create(c"beanpole", MFdFlags::MFD_CLOEXEC)?.into())
 }
 
-/// Returns user and groups of the process that connected, as of that time.
+/// The process's user and groups when it connected.
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
-    // The process ID, the user ID and the group ID of the peer.
     let mut process = [0; 3];
     super::option(&socket, libc::SO_PEERCRED, &mut process)?;
     let [_, user, group] = process;
-    let mut groups = vec![0; GROUPS];
+    let mut groups = vec![0; 32];
     let count = super::option(&socket, libc::SO_PEERGROUPS, &mut groups).or_else(|error| {
         if error.raw_os_error() != Some(libc::ERANGE) {
             return Err(error);
         }
-        groups.resize(MAX_GROUPS, 0);
+        // The maximum number of groups of a process.
+        groups.resize(65_536, 0);
         super::option(&socket, libc::SO_PEERGROUPS, &mut groups)
     });
     // Kernels before 4.13 report only the primary group.
@@ -69,7 +55,6 @@ pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     Ok((user, groups))
 }
 
-/// Data of the server must be acknowledged within `time`.
 pub fn limit_unacknowledged(socket: &SockRef, time: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(time))
 }
@@ -115,5 +100,136 @@ pub fn end_of(process: Pid) -> Option<OwnedFd> {
     unsafe {
         let file: c_long = libc::syscall(libc::SYS_pidfd_open, process.as_raw(), 0);
         RawFd::try_from(file).ok().filter(|file| *file >= 0).map(|file| OwnedFd::from_raw_fd(file))
+    }
+}
+
+/// The path stays valid if the program's file is replaced or removed.
+pub fn own_program() -> PathBuf {
+    "/proc/self/exe".into()
+}
+
+/// Returns 0 if the number is unknown. Since Linux 6.2, the number is the size of the directory /proc/self/fd; older
+/// kernels require reading the directory.
+pub fn open_files() -> u64 {
+    const FOLDER: &str = "/proc/self/fd";
+    let size = fs::metadata(FOLDER).map_or(0, |folder| folder.len());
+    if size > 0 {
+        return size;
+    }
+    // One entry is the open directory itself.
+    fs::read_dir(FOLDER).map_or(0, |files| files.count().saturating_sub(1) as u64)
+}
+
+pub fn group_memory_limits() -> Vec<u64> {
+    let own_groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let files = group_limit_files(&own_groups, &mounts);
+    // "max" means that there is no limit.
+    files.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok()).collect()
+}
+
+pub fn machine_memory() -> Option<u64> {
+    let known = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_total(&text));
+    known.or_else(|| sysinfo().ok().map(|info| info.ram_total()))
+}
+
+fn meminfo_total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Returns the memory limits of the control groups in `/proc/self/cgroup` and of their parents, as far as the mounts in
+/// `/proc/self/mountinfo` show them. In a container, the mount may start at the container's own group, whose path is
+/// then not part of the file names.
+fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    if mounts.is_empty() {
+        // Without /proc, try the usual paths of containers.
+        files.extend(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].map(PathBuf::from));
+    }
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (kind, file) = match controllers {
+            "" => ("cgroup2", "memory.max"),
+            _ if has_word(controllers, "memory") => ("cgroup", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        let is_meant =
+            |[.., found, options]: &[&str; 4]| *found == kind && (kind == "cgroup2" || has_word(options, "memory"));
+        for [root, point, ..] in mounts.lines().filter_map(mount).filter(is_meant) {
+            let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+            // ".." leads out of the container's own hierarchy.
+            let below = if below.iter().any(|name| name == "..") { Path::new("") } else { below };
+            files.extend(below.ancestors().map(|group| Path::new(point).join(group).join(file)));
+        }
+    }
+    files
+}
+
+/// Returns the mounted part of the file system, the mount point, the type, and the options, which name the controllers
+/// in version 1 of control groups.
+fn mount(line: &str) -> Option<[&str; 4]> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let (mut mount, mut file_system) = (mount.split(' ').skip(3), file_system.split(' '));
+    Some([mount.next()?, mount.next()?, file_system.next()?, file_system.nth(1)?])
+}
+
+fn has_word(list: &str, word: &str) -> bool {
+    list.split(',').any(|one| one == word)
+}
+
+pub fn resident_memory() -> u64 {
+    let page_size = || sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
+    let pages = || fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse::<u64>().ok();
+    pages().zip(page_size()).map_or(0, |(pages, size)| pages * size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(groups: &str, mounts: &str) -> Vec<String> {
+        group_limit_files(groups, mounts).iter().map(|path| path.display().to_string()).collect()
+    }
+
+    const VERSION_2: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const VERSION_1: &str = "33 32 0:29 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+        34 32 0:30 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n";
+
+    #[test]
+    fn the_memory_of_the_machine_is_read() {
+        assert_eq!(meminfo_total("MemTotal:        2048 kB\nMemFree: 1 kB\n"), Some(2048 * 1024));
+        assert_eq!(meminfo_total("MemFree: 1 kB\n"), None);
+        assert!(
+            sysinfo().is_ok_and(|info| machine_memory().is_some_and(|known| known.abs_diff(info.ram_total()) < 4096))
+        );
+    }
+
+    #[test]
+    fn memory_limits_of_both_kinds_of_groups_are_found() {
+        assert_eq!(
+            names("0::/a/b\n", VERSION_2),
+            ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]
+        );
+        assert_eq!(
+            names("5:memory:/x\n4:cpu,cpuacct:/\n0::/x\n", VERSION_1),
+            ["/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        );
+        let usual = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+        assert_eq!(names("", ""), usual);
+    }
+
+    #[test]
+    fn a_container_s_own_group_is_found_where_it_is_mounted() {
+        // With version 1 of control groups, Docker mounts the container's own group as the root.
+        let mounts = "9 8 0:30 /docker/12 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
+        let own = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
+        assert_eq!(names("5:memory:/docker/12\n", mounts), [own]);
+        let below = "/sys/fs/cgroup/memory/sub/memory.limit_in_bytes";
+        assert_eq!(names("5:memory:/docker/12/sub\n", mounts), [below, own]);
+        // The path belongs to another container or to the host.
+        assert_eq!(names("5:memory:/elsewhere\n", mounts), [own]);
+        assert_eq!(names("0::/../other\n", VERSION_2), ["/sys/fs/cgroup/memory.max"]);
     }
 }

@@ -1,13 +1,12 @@
-//! The differences between operating systems.
-//!
-//! Owns Linux features, including /proc, and replacements for other Unix systems. `linux.rs` and `other.rs` define the
-//! same names. Syncs need no replacement, because `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must
-//! not depend on the callers.
+//! Limits of the machine and the process, and the differences between operating systems: `linux.rs` and `other.rs`
+//! define the same names. Syncs need no replacement, because `File::sync_all` and `File::sync_data` use F_FULLFSYNC on
+//! macOS.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use nix::libc;
+use nix::sys::resource::{getrlimit, setrlimit, Resource, RLIM_INFINITY};
+use nix::{errno::Errno, libc};
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "other.rs")]
@@ -27,9 +26,62 @@ fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Resu
     let mut length = size_of_val(numbers) as libc::socklen_t;
     // SAFETY: the descriptor is borrowed and therefore open, and the kernel writes at most `length` bytes.
     let result = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, name, numbers.as_mut_ptr().cast(), &mut length) };
-    if result == 0 {
-        Ok(length as usize / size_of::<u32>())
-    } else {
-        Err(io::Error::last_os_error())
+    Errno::result(result)?;
+    Ok(length as usize / size_of::<u32>())
+}
+
+/// Bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
+const NARROW_ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
+
+/// Without permission, the old limit stays in effect.
+pub fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        if soft < hard {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+        }
+    }
+}
+
+pub fn user_number(name: &str) -> Option<u32> {
+    nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+}
+
+pub fn group_number(name: &str) -> Option<u32> {
+    nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+}
+
+pub fn file_limit() -> usize {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
+}
+
+/// Returns bytes, or `u64::MAX` if no limit is known.
+pub fn memory() -> u64 {
+    let limits = [ADDRESS_SPACE, Resource::RLIMIT_DATA].into_iter().filter_map(resource_limit);
+    let of_system = group_memory_limits().into_iter().chain(machine_memory());
+    of_system.chain(limits).chain(NARROW_ADDRESS_SPACE).min().unwrap_or(u64::MAX)
+}
+
+/// Returns `true` if the address space is limited, so that reserved memory counts even if unused.
+pub fn is_address_space_limited() -> bool {
+    NARROW_ADDRESS_SPACE.is_some() || resource_limit(ADDRESS_SPACE).is_some()
+}
+
+fn resource_limit(resource: Resource) -> Option<u64> {
+    // On some systems, a limit is a 32-bit or a signed number.
+    #[allow(clippy::unnecessary_cast)]
+    getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY).map(|soft| soft as u64)
+}
+
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_may_have_no_more_than_the_machine_has() {
+        assert!(memory() > 1 << 20 && Some(memory()) <= machine_memory());
     }
 }

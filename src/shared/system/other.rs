@@ -1,24 +1,15 @@
-//! Unix systems other than Linux; type-checked for macOS and FreeBSD.
-//!
-//! Owns replacements for Linux features. A function without a replacement does nothing, or returns that the value is
-//! unknown. Must define the same names as `linux.rs`.
+//! Replacements for Linux features on other Unix systems; type-checked for macOS and FreeBSD. A function without a
+//! replacement does nothing, or returns that the value is unknown.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::{io, os::unix::fs::OpenOptionsExt, os::unix::net::SocketAddr, path::PathBuf, time::Duration};
 
 use mio::Interest;
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::libc;
-use nix::sys::resource::Resource;
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{Gid, Pid};
+use nix::{errno::Errno, fcntl::OFlag, libc, sys::resource::Resource};
 use socket2::SockRef;
 
 pub const O_PATH: OFlag = OFlag::O_RDONLY;
@@ -38,7 +29,6 @@ pub fn is_proc(_folder: impl AsFd) -> nix::Result<bool> {
     Ok(false)
 }
 
-/// Creates a temporary file and removes its name.
 pub fn nameless_file() -> io::Result<File> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

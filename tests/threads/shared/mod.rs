@@ -9,7 +9,7 @@ pub mod atomic {
     pub use crate::shims::{AtomicBool, AtomicU64, Ordering};
 }
 
-pub mod lease {
+pub mod role {
     /// A lease that never expires.
     #[derive(Debug, Default)]
     pub struct Lease;

@@ -1,28 +1,23 @@
-//! The subcommands `check` and `backup`, which read a binlog directory.
-//!
-//! Owns the format of the report and the directory of the copy. Must not modify or lock the binlog, because a server
-//! can be using the binlog at the same time.
+//! The subcommands `check`, `backup` and `check-access`, which read files instead of querying a server. They must not
+//! modify or lock a binlog, because a server can be using it.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::fs::{self, DirBuilder, File};
-use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::{collections::BTreeMap, fmt::Display, io::ErrorKind, os::unix::fs::DirBuilderExt, path::Path, sync::Arc};
 
 use super::prelude::*;
+use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
 use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
+use crate::protocol::needs;
+use crate::shared::system;
 
-/// Names of states in the report.
 #[rustfmt::skip]
 const STATES: [(State, &str); 7] = [
     (State::Ready, "ready"), (State::Delayed, "delayed"), (State::Reserved, "leased"), (State::Buried, "buried"),
     (State::Held, "held"), (State::Scheduled, "scheduled"), (State::Finished, "finished"),
 ];
 
-/// Makes a problem of an error, with the path in front.
-fn at<E: Display>(path: &Path) -> impl Fn(E) -> Problem + '_ {
+fn at<E: Display>(path: &Path) -> impl Fn(E) -> Box<Problem> + '_ {
     move |error| Problem::empty(format!("{}: {error}", path.display()))
 }
 
@@ -80,15 +75,71 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let copy = Folder::new(to);
     back_up(&Folder::new(from), &copy).map_err(at(from))?;
-    // The new directory is durable afterwards.
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;
     let progress = found.report.progress;
-    // If stdout is closed, the exit code reports the result.
     let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
     for problem in &found.report.problems {
         let _ = out.line(&format!("damaged: {problem}"));
     }
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
+}
+
+pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
+    let (file, question) = match call.operands.as_slice() {
+        [file] => (file, None),
+        [file, name, command, tube] => (file, Some((name, command, tube))),
+        _ => return Err(Problem::usage("usage: beanpole check-access FILE [NAME COMMAND TUBE]")),
+    };
+    let path = Path::new(file);
+    let failed = |text| Problem::new(EMPTY, text);
+    let bytes = std::fs::read(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let accounts = Accounts { user: &system::user_number, group: &system::group_number };
+    let mut printed = Ok(());
+    let table = access::parse(&bytes, &accounts, |error| {
+        if printed.is_ok() {
+            printed = out.line(&format!("{}:{}:{}: {}", path.display(), error.line, error.column, error.problem));
+        }
+    });
+    printed?;
+    let Some(table) = table else { return Ok(REFUSED) };
+    let Some((name, command, tube)) = question else {
+        out.line(&format!("{}: names: {}", path.display(), table.entries().len()))?;
+        return Ok(DONE);
+    };
+    let found = needs(command);
+    if found.is_empty() {
+        return Err(failed(format!("no protocol has the command {}", command.escape_debug())));
+    }
+    let mut code = DONE;
+    for (protocol, command, need) in found {
+        let (allowed, text) = decide(&table, name, need, tube).map_err(failed)?;
+        if !allowed {
+            code = REFUSED;
+        }
+        out.line(&format!("{protocol} {command}: {text}"))?;
+    }
+    Ok(code)
+}
+
+fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bool, String), String> {
+    let entry = table.name(name).or_else(|| table.name("*"));
+    let entry = entry.ok_or_else(|| format!("the file has no line for {} or *", name.escape_debug()))?;
+    let access = ClientAccess::new(Arc::new(table.clone()), &entry.credentials, true);
+    let tube = Some(tube.as_bytes());
+    let (line, by) = (entry.line, &entry.name);
+    if access.check(need, tube).is_ok() {
+        return Ok((true, format!("allowed by line {line} ({by})")));
+    }
+    if need.scope == Scope::OwnJob && access.check(Need::TAKE_JOB, tube).is_ok() {
+        return Ok((true, format!("allowed by line {line} ({by}) for jobs that the client has reserved")));
+    }
+    let rights: Vec<&str> = need.rights.iter().map(|right| Right::name(*right)).collect();
+    let scope = match need.scope {
+        Scope::AllTubes => " on every tube",
+        Scope::AnyTube | Scope::Open => "",
+        _ => " on this tube",
+    };
+    Ok((false, format!("refused: line {line} ({by}) does not give {}{scope}", rights.join(" or "))))
 }
