@@ -14,7 +14,6 @@ pub struct ClientAccess {
     table: Arc<AccessTable>,
     /// The connection itself proves this identity, without a token.
     own: Option<(Arc<Entry>, Credential)>,
-    /// The current identity and its credential; `None` if not authenticated.
     known: Option<(Arc<Entry>, Credential)>,
     /// `true` if nobody can eavesdrop, so the client may send tokens.
     takes_tokens: bool,
@@ -26,7 +25,6 @@ pub struct ClientAccess {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
     Unknown,
-    /// The client is known, but lacks a right.
     Forbidden,
 }
 
@@ -46,8 +44,7 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Replaces the client's identity with the identity that the token with this digest proves. An invalid token ends
-    /// the client's identity and returns `false`.
+    /// Ends the client's current identity and returns `false` if the token is invalid.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let credential = Credential::Token(digest);
         let entry = self.table.credential(&credential).filter(|_| self.takes_tokens).cloned();
@@ -62,13 +59,11 @@ impl ClientAccess {
         self.known = self.own.clone();
     }
 
-    /// Returns `true` if an authentication has failed since the last call.
     pub fn take_failure(&mut self) -> bool {
         std::mem::take(&mut self.failed)
     }
 
-    /// Applies a new access file. Returns `false` if the client must be disconnected, because it has lost its name, its
-    /// credential, or a right.
+    /// Returns `false` if the client must be disconnected, because it has lost its name, its credential, or a right.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
         let renewed = |(old, credential): &(Arc<Entry>, Credential)| {
@@ -82,7 +77,6 @@ impl ClientAccess {
         true
     }
 
-    /// Scopes that refer to specific tubes require a `tube`.
     pub fn check(&self, need: Need, tube: Option<&[u8]>) -> Result<(), Denied> {
         let rights = self.rights().ok_or(Denied::Unknown)?;
         let allowed = match need.scope {

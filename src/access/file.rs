@@ -12,7 +12,6 @@ use std::fmt;
 use super::right::{hex, Pattern, Right, Rights};
 use super::table::{AccessTable, Credential, Digest, Entry};
 
-/// Finds numeric IDs of user and group names.
 #[derive(Clone, Copy)]
 pub struct Accounts<'a> {
     pub user: &'a dyn Fn(&str) -> Option<u32>,
@@ -98,7 +97,6 @@ impl Frame {
     }
 }
 
-/// Returns the words before the comment. A word that starts with `#` starts a comment.
 fn words(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let (mut column, mut rest) = (1, line);
@@ -196,7 +194,6 @@ fn credential(word: Word, name: &str, accounts: &Accounts) -> Result<Credential,
     }
 }
 
-/// Accepts `sha256:` and 64 hexadecimal digits.
 fn digest(text: &str) -> Option<Digest> {
     let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64)?;
     let bytes: Vec<u8> = digits.as_bytes().chunks(2).map(hex).collect::<Option<_>>()?;

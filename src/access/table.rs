@@ -37,18 +37,15 @@ impl Hash for Digest {
 
 #[cfg(test)]
 thread_local! {
-    /// Digest comparisons by the current thread.
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Credential {
     Nothing,
-    /// A certificate with this name, signed by the configured authority.
     Certificate(Box<str>),
     Token(Digest),
     User(u32),
-    /// The group of a process at a Unix socket.
     Group(u32),
 }
 
@@ -56,7 +53,6 @@ pub enum Credential {
 pub struct Entry {
     /// `*` is the entry for clients without a matching credential.
     pub name: Box<str>,
-    /// The line number, counted from 1.
     pub line: usize,
     /// One of these credentials is sufficient.
     pub credentials: Vec<Credential>,

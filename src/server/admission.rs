@@ -21,7 +21,7 @@ pub enum Refusal {
     Address,
     Files,
     Memory,
-    /// The number of unauthenticated connections has reached its limit. Must be the last variant.
+    /// Must be the last variant.
     Unauthenticated,
 }
 
@@ -43,18 +43,15 @@ pub const MAX_HTTP: usize = 64;
 /// HTTP connections above [`MAX_HTTP`] that are accepted until idle connections are closed.
 const EXTRA_HTTP: usize = 16;
 
-/// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
 #[derive(Debug)]
 pub struct Admission {
     limit: usize,
-    /// The connection limit for Unix sockets and loopback addresses, which is higher than `limit`.
     local_limit: usize,
     address_limit: Option<usize>,
     connections: AtomicUsize,
     http: AtomicUsize,
-    /// Contains only addresses that have connections.
     addresses: LeafMutex<HashMap<IpAddr, usize>>,
     memory: Arc<Memory>,
 }
@@ -84,7 +81,6 @@ impl Admission {
         is_enough
     }
 
-    /// Counts a connection, unless a limit is reached. HTTP connections have an additional, lower limit.
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {
         if is_http {
             increment(&self.http, MAX_HTTP + EXTRA_HTTP + if peer.is_local() { LOCAL_HTTP } else { 0 })?;
@@ -118,9 +114,8 @@ impl Admission {
         Ok(())
     }
 
-    /// If there are more than [`MAX_HTTP`] HTTP connections, counts one less and returns `true`. The caller must then
-    /// close an HTTP connection. Concurrent callers do not close too many connections, because each of them counts
-    /// first.
+    /// If there are more than [`MAX_HTTP`] HTTP connections, counts one less and returns `true`: the caller must then
+    /// close one. Concurrent callers do not close too many, because each of them counts first.
     pub fn evict_http(&self) -> bool {
         let less = |count: usize| (count > MAX_HTTP).then(|| count - 1);
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()

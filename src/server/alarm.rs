@@ -29,7 +29,6 @@ impl Alarm {
         Alarm { state: LeafMutex::new(state), changed: Condvar::default(), at: AtomicU64::new(Time::NEVER.nanos()) }
     }
 
-    /// Sets the alarm, unless it is set to an earlier time.
     pub fn advance(&self, at: Time) {
         if at.nanos() < self.at.load(Ordering::Acquire) {
             let mut state = self.state.lock();

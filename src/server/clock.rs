@@ -44,7 +44,6 @@ impl Clock {
         Clock::anchored(wall())
     }
 
-    /// The clock starts at `millis` milliseconds since 1970.
     pub fn starting_at(millis: u64) -> Clock {
         Clock::anchored(Time::from_nanos(millis.saturating_mul(1_000_000)))
     }
@@ -55,7 +54,6 @@ impl Clock {
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
-    /// Returns this clock or, if this clock is behind `time`, a clock that starts at `time`.
     pub fn continued(self, time: Time) -> Clock {
         let behind = time.since(self.now());
         match self {
@@ -99,7 +97,6 @@ impl Clock {
         matches!(self, Clock::Manual(_))
     }
 
-    /// Returns `None` if `at` is out of range or the clock is manual.
     pub fn instant(&self, at: Time) -> Option<Instant> {
         match self {
             Clock::System { wall, anchor, .. } => {

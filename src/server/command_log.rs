@@ -59,22 +59,19 @@ impl CommandEntry {
     }
 }
 
-/// Log data about one client's commands in a turn.
 #[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
-    /// The name of the first command; empty if slow commands are not logged.
     first: &'static str,
     count: usize,
     is_noting: bool,
     /// The current command, with the offset of its reply in the output.
     note: Option<(CommandEntry, usize)>,
-    /// The threshold and the start time, if slow commands are logged.
     slow: Option<(Duration, Instant)>,
 }
 
 impl TurnLog {
-    /// `slow` is the threshold in milliseconds; `None` if slow commands are not logged.
+    /// `slow` is in milliseconds.
     pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
         let is_noting = log::log_enabled!(Level::Trace);
         let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
@@ -97,7 +94,6 @@ impl TurnLog {
         self.note = Some((note, out.len()));
     }
 
-    /// Adds the command to `notes`, which the caller logs after it unlocks the engine.
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<CommandEntry>) {
         let Some((mut note, from)) = self.note.take() else { return };
         note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
@@ -109,13 +105,11 @@ impl TurnLog {
         notes.push(note);
     }
 
-    /// Returns an entry for replies that wait for the binlog; `None` if slow commands are not logged.
     pub fn slow_reply(&self) -> Option<SlowReply> {
         let (limit, _) = self.slow?;
         Some(SlowReply { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// `locked` is how long the thread waited for the engine's lock.
     pub fn log_if_slow(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();

@@ -41,7 +41,6 @@ const READ_IN_A_ROW: usize = 512 * 1024;
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
-/// Maximum bytes per read if other connections have queued work.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
 /// A connection is light if its last input had at most this many bytes. Light connections are served first.
@@ -58,11 +57,9 @@ const LAST_BUFFER: usize = 256 * 1024;
 pub struct ThreadScratch {
     pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// For reuse by the next connection.
     backlog: Option<Box<Backlog>>,
     /// `true` if other connections have queued work.
     pub others: bool,
-    /// `true` if the last batch of commands used up the step budget.
     is_turn_spent: bool,
 }
 
@@ -80,7 +77,6 @@ pub struct Connection {
     dialogue: Dialogue,
     /// Unprocessed input. `None` only while the connection is not served.
     backlog: Option<Box<Backlog>>,
-    /// `readable` stays set until the input has been read.
     pub(super) ready: Readiness,
     /// `true` while the write state is known to be [`WriteState::Clear`].
     clear: bool,
@@ -92,15 +88,12 @@ pub struct Connection {
     wrong_token: WrongToken,
     /// `true` if input from the client ends its wait.
     abortable: bool,
-    /// `true` if the connection is in its thread's queue of connections with work.
     pub queued: bool,
-    /// `true` if the last input had at most [`LIGHT`] bytes.
     pub light: bool,
     /// `true` if `Admission` counts the connection as HTTP.
     pub is_http: bool,
 }
 
-/// The client's last use of a wrong token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WrongToken {
     None,
@@ -122,7 +115,6 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// `true` if the end of the input has been read.
     pub fn ended(self) -> bool {
         self.half_closed && !self.readable
     }
@@ -131,7 +123,6 @@ impl Readiness {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     Wait,
-    /// Serve the connection again, after other connections.
     Again,
     Close,
 }
@@ -140,9 +131,7 @@ struct Batch {
     flow: Flow,
     /// The log space in bytes that the next request waits for; 0 if no request waits.
     lacking: u64,
-    /// The body of the next request, if it must be stored before the request is executed.
     body: Option<Arc<Box<[u8]>>>,
-    /// `true` if the step budget is used up.
     is_spent: bool,
 }
 
@@ -207,7 +196,6 @@ impl Connection {
         matches!(self.outbox.write_state(0, true, true), WriteState::Ended | WriteState::Waiting)
     }
 
-    /// Executes input until the connection must wait for the peer or yield to other connections.
     pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         if self.dialogue.progress().is_some() {
             hub.process.refresh();
@@ -272,7 +260,6 @@ impl Connection {
         }
     }
 
-    /// `true` if the client has sent unexecuted input or has half-closed the connection.
     fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
         if self.ready.readable && !has_input(self, input) {
@@ -297,7 +284,6 @@ impl Connection {
         input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
-    /// Copies the undecoded input of the connection into the thread's buffer.
     fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
@@ -311,8 +297,7 @@ impl Connection {
         Input { from: 0, to }
     }
 
-    /// Reads once. Returns the number of bytes read, but at least 1. The missing part of a body is read directly into
-    /// the body.
+    /// Returns the number of bytes read, but at least 1. The missing part of a body is read directly into the body.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let max_bytes = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let max_bytes = max_bytes.min(hub.memory.allowance()).max(MIN_READ);
@@ -401,7 +386,6 @@ impl Connection {
         first
     }
 
-    /// Queues the request if `first` already contains a request.
     #[inline(always)] // for speed: builds the request directly in its destination
     fn store(&mut self, first: &mut Option<Request>, request: Request) {
         match first {
@@ -440,7 +424,6 @@ impl Connection {
         true
     }
 
-    /// Executes requests until a request must be the last, the replies become too long, or the step budget is used up.
     fn execute(
         &mut self,
         (mut request, input): (Request, &[u8]),
@@ -529,8 +512,7 @@ impl Connection {
         has_output
     }
 
-    /// Ends the client's wait because of input or a half-close. Returns `false` if a pending event ends the wait
-    /// instead.
+    /// Returns `false` if a pending event ends the wait instead.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

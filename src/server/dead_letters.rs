@@ -18,7 +18,6 @@ pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 pub struct Stays(LeafMutex<(Time, u64)>);
 
 impl Stays {
-    /// Logs a warning about `stays`, or counts them for a later warning.
     pub fn log(&self, stays: &mut Vec<Stay>, now: Time) {
         let mut state = self.0.lock();
         let count = state.1 + stays.len() as u64;

@@ -28,8 +28,7 @@ const SLICES: usize = 16;
 /// or other pool threads.
 const ROUNDS: usize = 4;
 
-/// Maximum capacity, in bytes, of a buffer that is kept. Larger than the replies to pipelined commands, because
-/// allocating a buffer for every batch would cost more than the commands.
+/// In bytes. Allocating a buffer for every batch of pipelined commands would cost more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// An outbox that uses more bytes than this is freed on another thread.
@@ -62,10 +61,8 @@ struct OutboxState {
     unsent: Option<Box<Unsent>>,
     /// `true` while the client waits for an event and its later commands stay unread.
     waiting: bool,
-    /// The number of delays, such as for records that are not durable yet. Unless it is 0, nothing is sent and no
-    /// command is read.
+    /// Unless 0, nothing is sent and no command is read, for example because records are not durable yet.
     delay_reasons: u32,
-    /// `true` if the next command waits for space in the log.
     awaiting_space: bool,
     /// `true` if the owner must be notified when the client's wait ends or all output has been sent.
     resume: bool,
@@ -86,7 +83,6 @@ enum Writer {
 enum Peer {
     #[default]
     Connected,
-    /// The peer has disconnected. Nothing is sent any more.
     Gone,
     /// Like `Gone`, but the server dropped the client because the client did not read its events.
     Dropped,
@@ -103,7 +99,6 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Returns bytes, including memory shared with jobs.
     fn memory_used(&self) -> u64 {
         self.charged + self.output.shared() as u64
     }
@@ -164,7 +159,6 @@ impl OutboxState {
         self.give_up(Peer::Dropped)
     }
 
-    /// Returns `false` if the client was already given up.
     fn give_up(&mut self, peer: Peer) -> bool {
         let is_new = !self.is_broken();
         if is_new {
@@ -180,7 +174,6 @@ pub enum WriteState {
     Open,
     /// Like `Open`, but the outbox stays empty, so the owner can call [`Outbox::send`].
     Clear,
-    /// The owner waits for an event for the client.
     Waiting,
     /// The owner waits until replies are durable, the log has space, or the client has read more output.
     Blocked,
@@ -215,7 +208,6 @@ impl Outbox {
         self
     }
 
-    /// Returns the bytes above `SESSION_COST`, or 0 without TLS.
     pub fn encryption(&self) -> u64 {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -236,7 +228,6 @@ impl Outbox {
         true
     }
 
-    /// Sends the TLS close alert if the socket accepts it immediately.
     pub fn close_tls(&self) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -253,9 +244,8 @@ impl Outbox {
         send(&self.stream, &self.owner.lease, output)
     }
 
-    /// Appends replies of the owner while the engine is locked. `waits` means that the last command has no reply yet
-    /// and blocks the client. `held` delays all output until [`Outbox::release`]. Returns `true` if output can be sent
-    /// now.
+    /// The engine must be locked. `waits` means that the last command has no reply yet and blocks the client. `held`
+    /// delays all output until [`Outbox::release`]. Returns `true` if output can be sent now.
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.is_broken() {
@@ -286,12 +276,11 @@ impl Outbox {
         unsent.memory_used() > DISCARDED
     }
 
-    /// Delays later output until [`Outbox::release`]. The engine must be locked.
+    /// The engine must be locked.
     pub fn hold(&self) {
         self.state.lock().delay_reasons += 1;
     }
 
-    /// Ends one delay. Sends the output if no delay remains.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.delay_reasons -= 1;
@@ -303,7 +292,7 @@ impl Outbox {
         }
     }
 
-    /// Blocks the next command until [`Outbox::has_space`] is called. The engine must be locked.
+    /// The engine must be locked.
     pub fn await_space(&self) {
         self.state.lock().awaiting_space = true;
     }
@@ -318,9 +307,8 @@ impl Outbox {
         }
     }
 
-    /// Appends events and ends the client's wait while the engine is locked. Returns `true` if the owner must be
-    /// notified. A client with more unread output than `limits` allow is dropped, because events cannot wait until the
-    /// client reads.
+    /// The engine must be locked. Returns `true` if the owner must be notified. A client with more unread output than
+    /// `limits` allow is dropped, because events cannot wait until the client reads.
     pub fn push_events(&self, out: &mut Output, limits: EventLimits) -> bool {
         let mut state = self.state.lock();
         let limit = if state.stuck().is_some() { limits.stuck } else { limits.reading };

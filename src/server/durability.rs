@@ -29,7 +29,6 @@ const EARLY_SYNC_BYTES: u64 = 32 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// A byte offset in the log.
     position: u64,
     /// `true` if the reply acknowledges a new job. Only such replies are not sent while the disk fails.
     is_put: bool,
@@ -55,17 +54,14 @@ pub struct Durability {
     maintain: AtomicBool,
     pub space: Space,
     pub staging: Staging,
-    /// Wakes the thread that writes when pool threads would have to wait for the disk.
     writer: Bell,
     syncer: Bell,
 }
 
-/// Wakes a waiting thread at a scheduled time.
 #[derive(Default)]
 pub struct Bell {
     state: Mutex<BellState, WAKE_UP>,
     rung: Condvar,
-    /// `true` if a time is scheduled; needs no lock.
     armed: AtomicBool,
 }
 
@@ -100,7 +96,7 @@ impl Durability {
         }
     }
 
-    /// Records the end of the log, and whether maintenance is due. The engine must be locked.
+    /// The engine must be locked.
     pub fn appended(&self, position: u64, maintain: bool) {
         self.appended.store(position, Ordering::Release);
         if maintain {
@@ -133,9 +129,8 @@ impl Durability {
         has_output
     }
 
-    /// Delays a report about the end of a job until the log is durable up to `required`. `is_result` means that the
-    /// server stores the job's result, and that the report must not be sent while the disk fails. The engine must be
-    /// locked.
+    /// Delays a report about the end of a job until the log is durable up to `required`. With `is_result`, the server
+    /// stores the job's result, and sends no report while the disk fails. The engine must be locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
@@ -147,7 +142,6 @@ impl Durability {
         }
     }
 
-    /// Returns the body of a new job that must be stored before `request` is executed.
     pub fn body_to_stage<'r>(&self, request: &'r Request) -> Option<&'r Arc<Box<[u8]>>> {
         match request.job_body()?.borrow() {
             BodyRef::Large(body) if self.wal.storage().must_stage(body) => Some(body),
@@ -159,8 +153,7 @@ impl Durability {
         self.appended.load(Ordering::Acquire) > self.committed.load(Ordering::Acquire)
     }
 
-    /// Writes records or requests the write, and releases the durable replies. With `may_sync`, this thread also syncs
-    /// on a fast disk.
+    /// With `may_sync`, this thread also syncs on a fast disk.
     pub fn commit(&self, access: &impl JournalAccess, may_sync: bool, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
@@ -204,7 +197,6 @@ impl Durability {
         }
     }
 
-    /// Writes compacted records, and schedules a sync.
     pub fn write_compacted(&self, access: &impl JournalAccess) {
         self.wal.write(access);
         if self.wal.is_unsynced() {
@@ -216,8 +208,7 @@ impl Durability {
         }
     }
 
-    /// Releases the replies that need not wait any longer, and returns their number. If the disk fails, also resumes
-    /// the commands that wait for log space.
+    /// Returns the number of released replies. If the disk fails, also resumes the commands that wait for log space.
     pub fn release(&self, spare: &mut Output) -> usize {
         if self.wal.is_failing() {
             self.space.resume(usize::MAX);
@@ -273,13 +264,11 @@ impl Durability {
         before > 0 && held_replies.len() - before > before
     }
 
-    /// `true` if at least one reply and at least `released` replies wait.
     pub fn has_gathered(&self, released: usize) -> bool {
         let waiting = self.held_replies.lock().len();
         waiting > 0 && waiting >= released
     }
 
-    /// Records the end of a sync, so that another can begin.
     pub fn synced(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
         self.syncer.remind();
@@ -289,7 +278,6 @@ impl Durability {
         self.writer.wait(|| true)
     }
 
-    /// Returns the number of released replies.
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
         let is_written = self.wal.write(access);
         // Includes records that were appended after this sync became due.
@@ -341,15 +329,13 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Makes a waiting thread check again.
     fn remind(&self) {
         if self.state.lock().is_late {
             self.rung.notify_one();
         }
     }
 
-    /// Waits until the time has passed and `may_continue` returns `true`. Each [`Bell::ring_by`] causes another check.
-    /// Returns `false` if the thread must end.
+    /// Returns `false` if the thread must end. Each [`Bell::ring_by`] causes another check of `may_continue`.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

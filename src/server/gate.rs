@@ -25,13 +25,10 @@ pub const MAX_UNAUTHENTICATED: usize = 1024;
 /// Includes the time for the TLS handshake.
 pub const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delay of the reply to a wrong token.
 pub const FAILED_AUTH_DELAY: Duration = Duration::from_secs(1);
 
-/// Minimum time between two lines of a [`LogLimit`].
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Maximum number of errors in one message.
 const MAX_ERRORS: usize = 5;
 
 #[derive(Debug)]
@@ -41,20 +38,18 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// An error is a one-line message.
     pub fn open(path: &Path) -> Result<Gate, String> {
         let table = LeafMutex::new(Arc::new(read(path)?));
         Ok(Gate { path: path.to_owned(), table })
     }
 
-    /// If this fails, the old contents stay in force, and the error is a one-line message.
+    /// If this fails, the old contents stay in force.
     pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
         let table = Arc::new(read(&self.path)?);
         *self.table.lock() = table.clone();
         Ok(table)
     }
 
-    /// Returns `true` if unauthenticated clients have rights.
     pub fn allows_unauthenticated(&self) -> bool {
         self.table.lock().prove(&[Credential::Nothing]).is_some()
     }
@@ -78,8 +73,7 @@ impl LogLimit {
         LogLimit(LeafMutex::new((None, 0)))
     }
 
-    /// Logs `event`, or only counts `event` if it is too early for another line. A line contains the number of events
-    /// since the last.
+    /// Logs `event` with the number of events since the last line, or only counts `event` if it is too early.
     pub fn log(&self, level: Level, event: fmt::Arguments) {
         let mut logged = self.0.lock();
         if logged.0.is_some_and(|at| at.elapsed() < QUIET) {

@@ -18,7 +18,6 @@ pub struct ThreadHandle {
     waker: Waker,
     /// Set before the thread sleeps. Another thread that clears this flag must wake the thread.
     asleep: AtomicBool,
-    /// Charged for the output of the thread's connections.
     pub memory: Arc<Memory>,
     /// Replies may be sent until this lease ends.
     pub lease: Arc<Lease>,
@@ -44,7 +43,6 @@ impl ThreadHandle {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
-    /// Called when the thread is awake and will check its inbox again.
     pub fn is_awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }

@@ -37,7 +37,6 @@ pub struct Process {
     pub dropped: AtomicU64,
     resident: AtomicU64,
     open_files: AtomicU64,
-    /// The last update of the values above.
     refreshed: LeafMutex<Option<Instant>>,
     /// The durations for which threads held the engine's lock; `None` if not recorded.
     pub turns: Option<LeafMutex<Histogram>>,
@@ -79,7 +78,6 @@ impl Process {
         Process { facts, rejected, failed_auths, dropped, resident, open_files, refreshed, turns, syncs, role }
     }
 
-    /// The token was wrong or not expected.
     pub fn record_wrong_token(&self, peer: PeerAddress) {
         self.failed_auths.fetch_add(1, Ordering::Relaxed);
         static WRONG_TOKENS: LogLimit = LogLimit::new();
@@ -158,7 +156,6 @@ pub fn harden() {
     umask(before | strict);
 }
 
-/// Switches to `user`, but first creates a missing binlog directory for that user.
 pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {
     let identity = user.map(identify).transpose()?;
     if let Some(folder) = folder {
@@ -171,8 +168,7 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
     }
 }
 
-/// Creates a directory that only its owner can access. A missing parent is not created, because a missing parent
-/// indicates a typo or an unmounted disk.
+/// A missing parent is not created, because it indicates a typo or an unmounted disk.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     let owner = owner.filter(|_| geteuid().is_root()).map(|(user, group)| (user.as_raw(), group.as_raw()));
     match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {

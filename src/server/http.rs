@@ -11,7 +11,6 @@ use crate::protocol::Wire;
 use crate::settings::config::Config;
 use crate::shared::files;
 
-/// The minimum length of a token, in bytes. Shorter tokens could be guessed.
 const SHORTEST: usize = 16;
 
 /// Also tells HTTP which protocols are enabled. Must precede the switch to another user.
@@ -36,7 +35,6 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Fails if other machines could access HTTP without a token.
 pub fn check(wire: Wire, name: &str, address: Option<SocketAddr>, config: &Config) -> Result<(), StartError> {
     let is_open = address.is_some_and(|address| !address.ip().is_loopback());
     let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();

@@ -33,7 +33,6 @@ pub enum AwaitedPart {
 #[derive(Clone, Copy, Debug)]
 struct HttpConnection {
     number: usize,
-    /// The state at the last check.
     seen: (u64, AwaitedPart),
     /// The current wait. Progress within a body or a reply does not start a new wait, because a slow client could
     /// continue forever.

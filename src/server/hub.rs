@@ -34,8 +34,7 @@ use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLi
 use crate::settings::config::Config;
 use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 
-/// Due deadlines, and likewise deferred work, use at most 1/`BACKGROUND_SHARE` of a turn's step budget, so that clients
-/// are served in between.
+/// Deadlines, and likewise deferred work, use at most 1/`BACKGROUND_SHARE` of a turn's engine steps.
 const BACKGROUND_SHARE: u64 = 2;
 
 /// The history uses at most 1/`HISTORY_PART` of the memory limit. None below `MIN_MEMORY_FOR_HISTORY` bytes.
@@ -56,11 +55,9 @@ pub struct Core {
     journal: Option<Journal>,
     /// Outboxes, indexed by the client ID.
     outboxes: Vec<Option<Arc<Outbox>>>,
-    /// Deadlines are processed again from this time on.
     rests_until: Time,
 }
 
-/// Buffers that a thread reuses for each turn.
 #[derive(Debug, Default)]
 pub struct TurnScratch {
     pub out: Output,
@@ -69,9 +66,7 @@ pub struct TurnScratch {
     pub step_divisor: u64,
     /// How long the thread last waited for the engine's lock, if slow commands are logged.
     pub locked: Duration,
-    /// To be written after the engine is unlocked.
     pub notes: Vec<CommandEntry>,
-    /// To be logged after the engine is unlocked.
     stays: Vec<Stay>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
@@ -100,7 +95,6 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// `secret` seeds the engine's hash functions.
     pub fn new(
         mut config: Config,
         mut clock: Clock,
@@ -219,7 +213,6 @@ impl Hub {
         result
     }
 
-    /// Processes deadlines and then deferred work, each within its share of the step budget.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / BACKGROUND_SHARE / scratch.step_divisor.max(1)).max(1);
         if core.next_tick() <= now {
@@ -266,7 +259,6 @@ impl Hub {
         }
     }
 
-    /// Writes changes to the log, and releases the durable replies.
     pub fn commit(&self, spare: &mut Output) {
         if let Some(log) = &self.log {
             log.commit(self, true, spare);
@@ -289,7 +281,6 @@ impl Hub {
         }
     }
 
-    /// The limits depend on the available memory.
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
@@ -305,7 +296,6 @@ impl Hub {
         }
     }
 
-    /// `user` is the client's name in the access file.
     #[cfg(feature = "tls")]
     pub fn identify(&self, client: ClientId, user: Option<&str>) {
         self.core.lock().registry.identify(client, user);
@@ -366,13 +356,11 @@ impl Core {
         }
     }
 
-    /// `true` if no job is ready, delayed or reserved.
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
     }
 
-    /// Requests a stop of the server. If `graceful`, the server drains the queue first.
     pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
             self.engine.drain();
@@ -386,7 +374,6 @@ impl Core {
         self.engine.next_deadline().max(self.rests_until)
     }
 
-    /// Other clients can see `address` and the name `user` from the access file.
     pub fn connect(
         &mut self,
         outbox: Arc<Outbox>,
@@ -409,7 +396,6 @@ impl Core {
         client
     }
 
-    /// Disconnects a client, whose unfinished command `operation` the engine completes.
     pub fn disconnect(&mut self, client: ClientId, operation: Option<LongCommand>, now: Time) {
         if let Some(operation) = operation {
             self.engine.complete_alone(operation);
@@ -419,7 +405,6 @@ impl Core {
         self.outboxes[client.0 as usize] = None;
     }
 
-    /// The context contains up-to-date log space.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, outboxes, .. } = self;
@@ -450,7 +435,6 @@ impl Core {
         }
     }
 
-    /// Returns `false` if the log lacks space for `request`; see [`Space::admits`](super::space::Space::admits).
     pub fn admits(
         &mut self,
         hub: &Hub,
@@ -471,7 +455,6 @@ impl Core {
         }
     }
 
-    /// Returns the log positions for replies, or zeros without a log.
     pub fn required(&self) -> Required {
         self.journal.as_ref().map_or(Required::default(), Journal::required)
     }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::clock::Clock;
 use crate::engine::{Span, Time};
 
-/// Checks of each connection per timeout.
 const CHECKS: u64 = 12;
 
 const BATCH: usize = 256;
@@ -19,15 +18,12 @@ const BATCH: usize = 256;
 /// Maximum connections closed per batch. Closing one takes about 40 µs.
 pub const MAX_CLOSED: usize = 16;
 
-/// Minimum time between two batches.
 const MIN_INTERVAL: Span = Span::from_millis(1);
 
 #[derive(Clone, Copy, Debug)]
 struct IdleState {
-    /// The time of the last known activity.
     since: Time,
     unread: usize,
-    /// `true` if the client was active after the last check.
     is_active: bool,
     /// `true` if the client was engaged at the last check, or may have become engaged since then. The timeout starts
     /// when the client is no longer engaged.
@@ -38,7 +34,6 @@ struct IdleState {
 pub enum ClientActivity {
     /// The client waits, sleeps, holds a job, or has a delayed reply.
     Engaged,
-    /// The number of unread reply bytes.
     Unread(usize),
 }
 
@@ -48,12 +43,10 @@ pub struct Idle {
     connections: Vec<IdleState>,
     cursor: usize,
     next: Time,
-    /// The last `turn` passed to [`Idle::now`].
     last_turn: Time,
 }
 
 impl Idle {
-    /// Returns `None` without a `timeout` in seconds or with a manual clock.
     pub fn new(timeout: Option<u32>, clock: &Clock) -> Option<Idle> {
         let timeout = Span::from_secs(timeout.filter(|_| !clock.is_manual())?.into());
         Some(Idle { timeout, connections: Vec::new(), cursor: 0, next: clock.now(), last_turn: Time::default() })
@@ -82,12 +75,11 @@ impl Idle {
         turn
     }
 
-    /// Returns `None` if a batch is due.
     pub fn wait(&self, now: Time) -> Option<Duration> {
         (now < self.next).then(|| Duration::from_nanos(self.next.since(now).nanos()))
     }
 
-    /// Returns the numbers of the connections to check next. Some of the numbers may be unused.
+    /// Some of the numbers may be unused.
     pub fn next_batch(&mut self, now: Time) -> Range<usize> {
         let count = self.connections.len();
         let batches = count.div_ceil(BATCH).max(1) as u64;
@@ -103,8 +95,7 @@ impl Idle {
         self.next = now + MIN_INTERVAL;
     }
 
-    /// Returns `true` if the client was engaged at the last check, or has been inactive for the timeout. `busy` means
-    /// that the thread has work for the connection.
+    /// `busy` means that the thread has work for the connection.
     pub fn needs_check(&mut self, number: usize, busy: bool, now: Time) -> bool {
         let state = &mut self.connections[number];
         if std::mem::take(&mut state.is_active) || busy {
@@ -116,7 +107,6 @@ impl Idle {
         state.engaged || now.since(state.since) >= self.timeout
     }
 
-    /// Returns `true` if the connection must be closed.
     pub fn is_timed_out(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
         let state = &mut self.connections[number];
         let was_engaged = std::mem::replace(&mut state.engaged, found == ClientActivity::Engaged);

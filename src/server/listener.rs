@@ -25,7 +25,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 const UNAUTHENTICATED_CHECKS: u32 = 200;
 const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Minimum time between two log lines about the same reason.
 const QUIET: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -41,7 +40,6 @@ struct Acceptor<'a> {
     threads: &'a Threads,
     /// Closed to accept a connection when no other descriptor is free.
     spare: Option<OwnedFd>,
-    /// The time of the last log line for each reason.
     logged: [Option<Instant>; Refusal::Unauthenticated as usize + 1],
 }
 
@@ -96,7 +94,6 @@ impl Acceptor<'_> {
         }
     }
 
-    /// `true` if clients of this listener must authenticate.
     fn requires_authentication(&self) -> bool {
         match self.listener {
             Listener::Tcp(_, true) => true,
@@ -105,8 +102,7 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Returns `false` if there are too many unauthenticated clients, after a brief wait, because most clients
-    /// authenticate quickly.
+    /// Waits briefly, because most clients authenticate quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..UNAUTHENTICATED_CHECKS {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {
@@ -117,7 +113,6 @@ impl Acceptor<'_> {
         false
     }
 
-    /// Frees the spare descriptor, so that the client gets a reply.
     fn accept_on_spare(&mut self) {
         self.spare = None;
         if let Ok((stream, peer)) = self.listener.accept() {
@@ -126,7 +121,6 @@ impl Acceptor<'_> {
             }
             self.spare = self.listener.duplicate().ok();
             if self.spare.is_some() {
-                // A file descriptor has become free.
                 return self.admit(stream, peer);
             }
             self.reject(&stream, peer, Refusal::Files);

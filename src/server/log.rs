@@ -23,11 +23,8 @@ const PATIENCE: u16 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogForm {
-    /// Time, level, text, and fields as `key=value`.
     Text,
-    /// A JSON object with `time`, `level`, `text` and the fields.
     Json,
-    /// For journald: the level in its notation, text and fields.
     Journal,
 }
 
@@ -38,7 +35,6 @@ enum Logger {
 
 struct Stderr {
     form: LogForm,
-    /// Lines dropped since the last written line.
     lost: Mutex<u64, LOG_LINES>,
 }
 
@@ -51,7 +47,6 @@ pub fn level(verbosity: u32) -> LevelFilter {
     }
 }
 
-/// Logs to stderr if `elsewhere` is `None`.
 pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
     let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
     let logger = match elsewhere {
@@ -65,7 +60,6 @@ pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io
     Ok(())
 }
 
-/// `true` if journald opened stderr for this process.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = nix::sys::stat::fstat(io::stderr()) else { return false };
@@ -117,7 +111,6 @@ fn is_writable(patience: u16) -> bool {
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     loop {
         match poll(&mut file, PollTimeout::from(patience)) {
-            // A signal interrupted the wait.
             Err(Errno::EINTR) => {}
             ready => return ready != Ok(0),
         }
@@ -134,7 +127,6 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
                 members.text("time", timestamp(now).as_bytes());
                 members.text("level", level.as_str().to_ascii_lowercase().as_bytes());
                 members.text("text", record.args().to_string().as_bytes());
-                // The visitor never fails.
                 let _ = record.key_values().visit(&mut Fields(members));
             });
             line.push('\n');
@@ -149,7 +141,6 @@ fn text(record: &Record) -> String {
     text
 }
 
-/// Appends ` key=value`, quoted if it contains spaces or control characters.
 struct Words<'a>(&'a mut String);
 
 impl<'kvs> VisitSource<'kvs> for Words<'_> {

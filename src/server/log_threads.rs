@@ -43,7 +43,6 @@ fn run_stager(_: &Hub, log: &Durability) {
     log.staging.run(log.wal.storage());
 }
 
-/// Writes when pool threads would have to wait for the disk.
 fn run_writer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.wait_to_write() {

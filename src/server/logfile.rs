@@ -24,7 +24,6 @@ const DAEMONS: u8 = 3;
 pub enum Target {
     /// A file. If root creates the file, this user becomes its owner.
     File(PathBuf, Option<u32>),
-    /// Syslog with this program name.
     Syslog(String),
     Nowhere,
 }
@@ -88,7 +87,6 @@ pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
     format!("{} {level:5} {text}\n", timestamp(now))
 }
 
-/// Formats milliseconds in RFC 3339. Earlier times become the start of 1970.
 pub(super) fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut moment = Vec::with_capacity(24);

@@ -65,7 +65,6 @@ pub struct Memory {
     shared: AtomicU64,
     /// Excludes the bytes of incomplete bodies.
     buffers: AtomicU64,
-    /// Received bytes of incomplete bodies.
     uploads: AtomicU64,
     /// Bytes of `buffers` that belong to dropped connections.
     leaving: AtomicU64,
@@ -73,12 +72,10 @@ pub struct Memory {
     peak: AtomicU64,
     /// The system is known to have memory for an account of this size.
     tried: AtomicU64,
-    /// `true` if the system had no memory at the last attempt.
     exhausted: AtomicBool,
     turns: AtomicU64,
     /// The accounted memory, in bytes, at which the resident size must be checked.
     check_at: AtomicU64,
-    /// `true` if the process exceeded the limit by more than [`BEYOND`] at the last check.
     too_large: AtomicBool,
 }
 
@@ -87,7 +84,6 @@ impl Memory {
         Memory { max, ..Memory::default() }
     }
 
-    /// Returns the reserve for commands that free memory.
     pub fn kept(max: u64) -> u64 {
         (max / KEPT).min(MAX_KEPT)
     }
@@ -109,7 +105,6 @@ impl Memory {
         change(&self.uploads, before, after);
     }
 
-    /// Includes the bytes of incomplete bodies.
     pub fn buffers(&self) -> u64 {
         self.buffers.load(Ordering::Relaxed) + self.uploads.load(Ordering::Relaxed)
     }
@@ -135,7 +130,6 @@ impl Memory {
         (self.max - Memory::kept(self.max)).saturating_sub(self.taken())
     }
 
-    /// Returns how many bytes may be buffered for one connection.
     pub fn allowance(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -156,27 +150,22 @@ impl Memory {
         self.has_droppable() && (self.is_crowded() || taken + MIN_ROOM > self.max - kept || self.is_exhausted())
     }
 
-    /// `true` if input and output exceed their share.
     pub fn is_crowded(&self) -> bool {
         self.waiting() > self.max / BUFFERS
     }
 
-    /// `true` if connections, including incomplete bodies, exceed their share.
     pub fn exceeds_buffers(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
     }
 
-    /// `true` if dropping connections would free much memory in a shortage.
     pub fn has_droppable(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
-    /// `true` if the system was out of memory or the process too large at the last check.
     pub fn is_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed) || self.too_large.load(Ordering::Relaxed)
     }
 
-    /// `true` if [`Memory::set_resident`] should be called.
     pub fn needs_resident(&self) -> bool {
         let taken = self.taken();
         let at = self.check_at.load(Ordering::Relaxed);
@@ -193,12 +182,10 @@ impl Memory {
         self.check_at.store(self.taken() + RESIDENT_STEP, Ordering::Relaxed);
     }
 
-    /// Limits the rate of attempts to get memory, with [`TURNS_BETWEEN`].
     fn is_due(&self) -> bool {
         self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN == 0
     }
 
-    /// Returns the bytes freed since the allocator last returned memory.
     fn freed(&self) -> u64 {
         let taken = self.taken();
         let peak = self.peak.load(Ordering::Relaxed);
@@ -208,26 +195,22 @@ impl Memory {
         peak.saturating_sub(taken)
     }
 
-    /// `true` if the allocator should return memory to the system.
     pub fn has_freed_much(&self) -> bool {
         let freed = self.freed();
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// `true` if the process is too large, or if returning even more memory later would block other threads for too
-    /// long.
+    /// Returning even more memory later would block other threads for too long.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)
     }
 
-    /// Called after the allocator has returned memory.
     pub fn gave_back(&self) {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// Returns `true` if there is memory for a new connection. The reserve also serves new connections, because a
-    /// worker must connect to free memory.
+    /// The reserve also serves new connections, because a worker must connect to free memory.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
@@ -239,7 +222,6 @@ impl Memory {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
         if taken + MIN_TRIAL < tried {
-            // Freed memory can be used again.
             self.exhausted.store(false, Ordering::Relaxed);
             return;
         }

@@ -10,12 +10,10 @@ use crate::access::AccessTable;
 
 #[derive(Debug)]
 pub enum Message {
-    /// Check this connection. Harmless if its number was reused.
+    /// Harmless if the number was reused.
     Resume(usize),
-    /// Apply a new access file.
     Renew(Arc<AccessTable>),
     /// Reply when all earlier input and messages have been processed.
     Quiesce(Sender<()>),
-    /// Send pending output, then end the thread.
     Stop,
 }

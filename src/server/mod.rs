@@ -158,8 +158,7 @@ pub struct Server {
     hub: Arc<Hub>,
     places: Vec<ListenerInfo>,
     running: Arc<Mutex<Running, SERVER>>,
-    /// Stops the server when a client requests a stop or a drained queue becomes empty. `None` if the configuration
-    /// allows neither.
+    /// Stops the server on a client's request, or when a drained queue becomes empty.
     stopper: Option<JoinHandle<()>>,
 }
 
@@ -408,7 +407,6 @@ impl Server {
         self.running.lock().quiesce(connections);
     }
 
-    /// Checks the invariants of the queue and of every job. Panics if an invariant is violated.
     #[doc(hidden)]
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
@@ -425,7 +423,6 @@ impl Drop for Server {
     }
 }
 
-/// Binds all configured addresses, but skips those for beanstalk clients if `beanstalk` is `false`.
 fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire)>, StartError> {
     let doors = [
         (Wire::Beanstalk, if beanstalk { &config.listen[..] } else { &[] }, config.port),
@@ -444,7 +441,6 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
     Ok(all)
 }
 
-/// Also returns the name of the address. `port_otherwise` is the default port.
 fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
     match address {
         Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),

@@ -38,7 +38,6 @@ use crate::protocol::{Output, Wire};
 /// The token of a connection is its file descriptor.
 const WAKER: Token = Token(usize::MAX);
 
-/// Marks a file descriptor without a connection.
 const VACANT: u32 = u32::MAX;
 
 pub(super) const EVENTS: usize = 256;
@@ -52,8 +51,7 @@ const TURNS: u32 = 8;
 /// Each of more active connections gets fewer engine steps per turn.
 const MANY_ACTIVE: usize = 32;
 
-/// Interval between searches for connections to drop while memory is short. Connections that have been silent for
-/// `INACTIVE` can be dropped.
+/// While memory is short, connections that have been silent for `INACTIVE` are dropped at this interval.
 const DROP_INTERVAL: Duration = Duration::from_millis(20);
 const INACTIVE: Duration = Duration::from_secs(1);
 
@@ -63,20 +61,16 @@ const MAX_SHORTAGE: Duration = Duration::from_secs(5);
 /// A new access file is applied to this many connections before other work continues.
 const RENEWALS: usize = 1024;
 
-/// Maximum connections dropped in one batch.
 const DROPPED: usize = 64;
 
-/// Connections with fewer bytes are not dropped.
 const MIN_DROPPED: u64 = 4 * 1024;
 
-/// For sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Anyone can cause these lines: late authentications, and too many HTTP clients.
 static LATE: LogLimit = LogLimit::new();
 static EXCESS: LogLimit = LogLimit::new();
 
-/// Interval between checks for unsent replies.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
 pub struct PoolThread {
@@ -95,11 +89,8 @@ pub struct PoolThread {
     turns: u32,
     scratch: ThreadScratch,
     relieved: Option<Instant>,
-    /// The start of the memory shortage.
     tight_since: Option<Instant>,
-    /// Notified when this thread becomes idle.
     quiescing: Vec<Sender<()>>,
-    /// `None` if there is no idle timeout.
     idle: Option<Idle>,
     http: HttpConnections,
     probation: Probation,
@@ -190,7 +181,6 @@ impl PoolThread {
         }
     }
 
-    /// Returns `None` if the write was slow and the spare thread has taken over.
     fn commit(self: Box<Self>, relief: &Relief<PoolThread>, spare: &mut Output) -> Option<Box<Self>> {
         if !self.hub.log.as_ref().is_some_and(Durability::is_due) {
             self.hub.commit(spare);
@@ -202,9 +192,8 @@ impl PoolThread {
         relief.take_back(number)
     }
 
-    /// Serves `events`, messages, and the next queued connection. Returns `Break` on [`Message::Stop`]. `has_messages`
-    /// means that the inbox may contain messages without an event of the waker: senders do not wake a thread that is
-    /// awake.
+    /// Returns `Break` on [`Message::Stop`]. `has_messages` means that the inbox may contain messages without an event
+    /// of the waker: senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
         // If many connections are active, fewer steps for each connection limit the delay of the last.
         let count = events.iter().count();
@@ -254,9 +243,8 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// Drops connections while memory is short, first unauthenticated connections, then those that use the most memory.
-    /// Active connections are only dropped if the shortage persists and connections exceed their share. Returns the
-    /// time until the next check.
+    /// First drops unauthenticated connections, then those that use the most memory. Active connections are only
+    /// dropped if the shortage persists and connections exceed their share. Returns the time until the next check.
     fn drop_heavy(&mut self) -> Option<Duration> {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
@@ -305,8 +293,7 @@ impl PoolThread {
         heavy
     }
 
-    /// Closes the connections that have not authenticated in time, and sends delayed replies. Returns the time until
-    /// the next check.
+    /// Also sends delayed replies. Returns the time until the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
@@ -321,8 +308,7 @@ impl PoolThread {
         self.probation.wait()
     }
 
-    /// Applies a new access file to a batch of connections, and closes those that the file does not admit. Returns the
-    /// time until the next batch.
+    /// Continues to apply a new access file. Returns the time until the next batch.
     fn renew(&mut self) -> Option<Duration> {
         let (table, from) = self.renewal.take()?;
         let end = from.saturating_add(RENEWALS);
@@ -439,7 +425,6 @@ impl PoolThread {
         }
     }
 
-    /// Returns the time until the next batch.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
         let now = idle.now(self.scratch.turn.now, &self.hub.clock);
@@ -481,7 +466,7 @@ impl PoolThread {
         wait
     }
 
-    /// Closes slow connections, and idle connections above the limit. Returns the time until the next check.
+    /// Returns the time until the next check.
     fn close_http(&mut self) -> Option<Duration> {
         if self.http.is_empty() {
             // Without HTTP connections, the clock need not be read.
@@ -526,7 +511,6 @@ impl PoolThread {
         self.hub.admission.leave(&peer, is_http);
     }
 
-    /// Sends pending output for a limited time before closing all connections.
     fn stop(mut self: Box<Self>, events: &mut Events) {
         self.hub.commit(&mut self.scratch.turn.out);
         let end = Instant::now() + STOP_TIMEOUT;

@@ -14,12 +14,10 @@ use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 pub struct Probation {
     /// The deadline and number of each unauthenticated connection, which another may have replaced.
     unauthenticated: VecDeque<(Instant, usize)>,
-    /// Outboxes whose last reply is delayed until this time.
     delayed: VecDeque<(Instant, Arc<Outbox>)>,
 }
 
 impl Probation {
-    /// Returns the deadline for authentication.
     pub fn enter(&mut self, number: usize) -> Instant {
         let until = Instant::now() + AUTH_TIMEOUT;
         self.unauthenticated.push_back((until, number));
@@ -30,7 +28,6 @@ impl Probation {
         self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
     }
 
-    /// Removes and returns the next overdue connection with its deadline.
     pub fn overdue(&mut self) -> Option<(Instant, usize)> {
         pop_due(&mut self.unauthenticated)
     }

@@ -10,7 +10,6 @@ use crate::engine::{Engine, Time};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Logs the result, and the progress of a long recovery.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,

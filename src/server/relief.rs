@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::durability::{Bell, Durability};
 use crate::shared::lock_order::LeafMutex;
 
-/// How often writing threads are checked.
 const CHECK: Duration = Duration::from_millis(10);
 
 pub struct Relief<T> {
@@ -28,7 +27,6 @@ impl<T> Relief<T> {
         Relief { lent: LeafMutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
     }
 
-    /// Call before writing to the log.
     pub fn lend(&self, thread: usize, state: Box<T>) {
         self.lent.lock()[thread] = Some(state);
         if !self.check.is_armed() {

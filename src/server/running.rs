@@ -34,7 +34,6 @@ const QUIESCE: Duration = Duration::from_secs(300);
 pub struct Running {
     hub: Arc<Hub>,
     listeners: Vec<(Arc<Listener>, Wire)>,
-    /// `true` if the beanstalk listeners were inherited.
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
     relief: Arc<Relief<PoolThread>>,
@@ -119,7 +118,6 @@ impl Running {
         }
     }
 
-    /// Stops the server, unless it has stopped. Pending replies are sent for at most one second.
     pub fn stop(&mut self) {
         self.hub.stop();
         for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {

@@ -14,16 +14,12 @@ use signal_hook::iterator::Signals;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalAction {
-    /// SIGUSR1: refuse new jobs, and keep serving existing jobs.
     Drain,
-    /// SIGHUP: reopen the log and reload files, or stop if there are none.
     HangUp,
-    /// SIGTERM or SIGINT: shut down cleanly.
     Stop,
 }
 
-/// Catches signals from the beginning of startup. With `reopens`, catches SIGHUP even if this signal was ignored when
-/// the process started.
+/// With `reopens`, catches SIGHUP even if this signal was ignored when the process started.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
     // SIGXFSZ would otherwise end the process at the file size limit. With a handler, only the write fails.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
@@ -41,7 +37,6 @@ pub struct StopRequests {
 }
 
 impl StopRequests {
-    /// For SIGTERM and SIGINT, together with [`catch`].
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {

@@ -111,7 +111,7 @@ impl PeerAddress {
         PeerAddress { ip: Some(address.ip()), port: address.port(), scope, is_tls }
     }
 
-    /// Returns an IPv4 client of an IPv6 listener as IPv4, and `None` for a Unix socket.
+    /// Returns an IPv4 client of an IPv6 listener as IPv4.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip.map(|ip| ip.to_canonical())
     }
@@ -136,7 +136,6 @@ impl fmt::Display for PeerAddress {
 pub enum Listener {
     /// The flag is `true` for TLS.
     Tcp(TcpListener, bool),
-    /// With the socket file to remove at the end.
     Unix(UnixListener, Option<SocketFile>),
 }
 
@@ -216,7 +215,6 @@ impl Listener {
         Listener::Tcp(TcpListener::from_std(socket.into()), false)
     }
 
-    /// `socket` must be listening and in blocking mode.
     pub fn unix(socket: Socket, file: Option<SocketFile>) -> Listener {
         Listener::Unix(UnixListener::from_std(socket.into()), file)
     }
@@ -267,7 +265,6 @@ impl Listener {
         SockRef::from(self).local_addr().ok()?.as_socket()
     }
 
-    /// For messages, such as `127.0.0.1:11300` or `unix:/run/beanpole.sock`.
     pub fn name(&self) -> String {
         match (self, self.local_address(), SockRef::from(self).local_addr()) {
             (Listener::Tcp(_, true), Some(address), _) => format!("tls:{address}"),
@@ -317,8 +314,7 @@ fn call(listener: &SockRef) -> io::Result<()> {
     }
 }
 
-/// Locks the directory of `path` for binding. Returns `None` after some attempts, because a script could hold the lock
-/// while it waits for the server.
+/// Gives up after some attempts, because a script could hold the lock while it waits for the server.
 fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     let mut file = place.open_folder().ok()?;
     for _ in 0..LOCK_TRIES {
@@ -334,7 +330,6 @@ fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     None
 }
 
-/// `bind` must create the socket file at `path`.
 fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if geteuid().is_root() {
         // Setting the mode afterwards could change another file.

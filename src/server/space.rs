@@ -19,8 +19,7 @@ pub const RETRY: Duration = Duration::from_millis(250);
 /// How often the existence of all segments is checked.
 pub const CHECK: Duration = Duration::from_millis(500);
 
-/// How long space stays reserved for connections that waited for it. A client that does not read replies can leave the
-/// space unused.
+/// A client that does not read replies can leave space unused that it waited for.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
 /// A command waits at most this often because other work, such as compaction, has used up the space. Afterwards, the
@@ -31,7 +30,6 @@ const WAITS: u8 = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceRequest {
     bytes: u64,
-    /// How often the command has waited.
     waits: u8,
 }
 
@@ -48,7 +46,6 @@ pub struct SpaceState {
     pub waiting: VecDeque<SpaceWaiter>,
     /// Bytes that a copy of a schedule needs.
     requested: u64,
-    /// The time until which reserved space is kept.
     reserved_until: Option<Instant>,
     maintain: bool,
     stop: bool,
@@ -117,7 +114,6 @@ impl Space {
         }
     }
 
-    /// The engine puts the copy of the schedule later.
     pub fn request(&self, bytes: u64) {
         self.state.lock().requested = bytes;
         self.changed.notify_one();
@@ -181,7 +177,6 @@ impl Space {
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end) {}
     }
 
-    /// `true` if a connection or a schedule waits, and no reserved space is left.
     fn is_urgent(&self, state: &SpaceState) -> bool {
         let is_over = || state.reserved_until.is_none_or(|until| until <= Instant::now());
         state.wants_space() && (self.reserved.load(Ordering::Relaxed) == 0 || is_over())

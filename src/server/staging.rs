@@ -26,7 +26,6 @@ struct StagingState {
 impl Staging {
     /// Makes the connection wait until `body` is stored. Call with the engine locked.
     pub fn wait(&self, body: Arc<Box<[u8]>>, outbox: &Arc<Outbox>) {
-        // Update the outbox before queueing it: the staging thread can resume any outbox in the queue.
         outbox.await_space();
         self.state.lock().waiting.push_back((body, outbox.clone()));
         self.changed.notify_one();
@@ -41,7 +40,6 @@ impl Staging {
         self.changed.notify_one();
     }
 
-    /// Stores one body at a time until [`Staging::stop`].
     pub fn run(&self, storage: &dyn Storage) {
         loop {
             let mut state = self.state.lock();

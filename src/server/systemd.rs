@@ -51,7 +51,6 @@ fn take(number: RawFd) -> io::Result<Listener> {
     }
 }
 
-/// `true` if a service manager expects notifications from this process.
 pub fn is_managed() -> bool {
     env::var_os("NOTIFY_SOCKET").is_some()
 }

@@ -9,11 +9,9 @@ use super::hub::{Hub, TurnScratch};
 /// Pause while deferred work is left, so that other threads get CPU time even with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 
-/// How often the thread checks for memory to return to the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause after an urgent return of memory, as a multiple of its duration, because the return blocks threads that
-/// allocate memory.
+/// The pause after an urgent return of memory, as a multiple of its duration, because it blocks other threads.
 const SHARE: u32 = 20;
 
 pub fn run(hub: &Hub) {

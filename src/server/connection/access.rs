@@ -41,7 +41,6 @@ impl Connection {
         self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
-    /// Reacts to authentications in the last batch of commands.
     pub(super) fn notice_access(&mut self, hub: &Hub) {
         if self.wrong_token == WrongToken::Last {
             hub.process.record_wrong_token(self.outbox.peer);

@@ -16,7 +16,6 @@ use crate::server::space::SpaceRequest;
 /// A connection with more charged bytes is freed on another thread.
 const DISCARDED: u64 = 1 << 20;
 
-/// Maximum number of reads that discard input before a connection is closed.
 const LAST_READS: usize = 16;
 
 /// Input that a connection keeps while its thread serves other connections.
@@ -31,7 +30,6 @@ pub(super) struct Backlog {
     uploading: u64,
     /// The time of the client's last input, recorded while input is charged.
     pub(super) last_received: Option<Instant>,
-    /// `true` if the client has sent input since the last charge.
     pub(super) received: bool,
     pub(super) space_request: SpaceRequest,
 }
@@ -62,7 +60,6 @@ impl Connection {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
     }
 
-    /// Takes the unfinished command that must be completed without the client.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
@@ -81,7 +78,6 @@ impl Connection {
         }
     }
 
-    /// Deregisters the socket, and returns the memory charges.
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
         // The client has been removed, so no thread can get another reference to the outbox. The last reference closes
@@ -108,7 +104,6 @@ impl Connection {
         hub.give_back_soon();
     }
 
-    /// Charges `ahead` bytes of unprocessed input, plus the received bytes of an incomplete body.
     #[inline]
     pub(super) fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();

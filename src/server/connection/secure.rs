@@ -11,7 +11,6 @@ use crate::server::hub::Hub;
 use crate::server::tls;
 
 impl Connection {
-    /// Reads once. Returns the number of bytes read, but at least 1.
     pub(super) fn read_tls(&mut self, input: &mut Input, max: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
         let Some(session) = &outbox.tls else { return 0 };
@@ -57,7 +56,6 @@ impl Connection {
         }
     }
 
-    /// `names` are from the peer's certificate.
     fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = &hub.gate {
             let credentials = names.into_iter().map(|name| Credential::Certificate(name.into())).collect();

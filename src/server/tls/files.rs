@@ -16,7 +16,6 @@ use crate::shared::pem;
 
 pub use rustls::ServerConfig;
 
-/// An error is a one-line message.
 pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     let chain = pem::certificates(&paths.certificate)?;
     if let Some(reason) = chain.first().and_then(|leaf| validity_problem(leaf)) {
@@ -87,7 +86,6 @@ pub fn names(der: &[u8]) -> Vec<String> {
     common.map(str::to_ascii_lowercase).collect()
 }
 
-/// Returns the reason why a certificate is not valid now.
 pub fn validity_problem(der: &[u8]) -> Option<&'static str> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());

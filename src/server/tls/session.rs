@@ -27,7 +27,6 @@ const HANDSHAKE_COST: u64 = 4096;
 /// Plaintext bytes encrypted before a write: several full records.
 const SEAL: usize = 64 * 1024;
 
-/// Maximum bytes per read, which can be several records.
 const READ: usize = 64 * 1024;
 
 /// Maximum unsent bytes of the TLS layer. A peer that reads too slowly is disconnected.
@@ -40,7 +39,6 @@ thread_local! {
 #[derive(Default)]
 struct Buffers {
     sealed: Vec<u8>,
-    /// Plaintext, copied from several chunks.
     open: Vec<u8>,
 }
 
@@ -53,15 +51,12 @@ pub struct TlsSession {
     incoming: Vec<u8>,
     /// Bytes in the encryption state: data of the handshake, and then the peer's certificates.
     held: u64,
-    /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
     /// Plaintext bytes in `outgoing`, which count as unsent until all of `outgoing` is sent.
     unconfirmed: usize,
-    /// Determines the units of plaintext that get separate records.
     unit: Unit,
     /// Bytes of the current unit that have not been encrypted yet.
     left: usize,
-    /// No write after the end of this lease.
     lease: Arc<Lease>,
     broken: bool,
 }
@@ -91,7 +86,6 @@ impl TlsSession {
         self.connection.is_handshaking()
     }
 
-    /// Returns the bytes used in addition to [`SESSION_COST`].
     pub fn footprint(&self) -> u64 {
         let handshake = if self.is_handshaking() { HANDSHAKE_COST } else { 0 };
         (self.incoming.capacity() + self.outgoing.capacity()) as u64 + self.held + handshake
@@ -213,7 +207,6 @@ impl TlsSession {
         }
     }
 
-    /// Returns the size of the encrypted data.
     fn seal(&mut self, mut bytes: &[u8], sealed: &mut Vec<u8>) -> io::Result<usize> {
         let mut end = 0;
         while !bytes.is_empty() {
@@ -228,7 +221,6 @@ impl TlsSession {
         Ok(end)
     }
 
-    /// Encrypts at offset `from`, at most one unit. Returns the size of the encrypted data.
     fn seal_unit(&mut self, bytes: &[u8], from: usize, sealed: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
@@ -261,7 +253,6 @@ impl TlsSession {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Sends the close alert, if the socket accepts it immediately.
     pub fn close(&mut self, stream: &Stream) {
         if self.broken || !self.outgoing.is_empty() {
             return;
@@ -276,7 +267,6 @@ impl TlsSession {
     }
 }
 
-/// Copies at most [`SEAL`] bytes from several chunks.
 fn gather(output: &Output, open: &mut Vec<u8>) {
     open.clear();
     for chunk in output.chunks() {

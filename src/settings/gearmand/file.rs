@@ -34,7 +34,6 @@ pub fn level(word: &str) -> Option<LevelFilter> {
     }
 }
 
-/// Without a name, reads the default file if it exists.
 pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     let path = named.unwrap_or(CONFIG_FILE);
     match std::fs::read_to_string(path) {

@@ -16,7 +16,6 @@ use crate::shared::machine;
 
 pub const BAD_USAGE: u8 = 1;
 
-/// As in gearmand, this file is read before the command line if the file exists.
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
 
 /// For a server in the background.
@@ -25,7 +24,6 @@ const LOG_FILE: &str = "/var/log/gearmand.log";
 #[derive(Debug)]
 pub enum GearmandAction {
     Run(Box<Gearmand>),
-    /// For `--check-args` with valid options.
     Checked,
     Version,
     Help,
@@ -49,7 +47,6 @@ pub struct Gearmand {
     port: u16,
     hosts: Vec<String>,
     log_given: bool,
-    /// The given options without effect.
     ignored: Vec<&'static str>,
 }
 
@@ -99,8 +96,7 @@ pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Parses the configuration file and the arguments after the program name. `port` is the value of the environment
-/// variable `GEARMAND_PORT`. An error is a one-line message.
+/// `port` is the value of the environment variable `GEARMAND_PORT`.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = file::read(arguments.to_vec())?;
     let has = |long: &str| given.iter().any(|it| it.long == long);
@@ -166,7 +162,6 @@ impl Gearmand {
         }
     }
 
-    /// Applies options that depend on each other.
     fn finish(&mut self) -> Result<(), String> {
         if !self.log_given && self.daemon {
             self.log = Log::File(PathBuf::from(LOG_FILE));
