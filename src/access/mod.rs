@@ -4,12 +4,10 @@
 //! commands: the server reads the file and identifies clients, and each protocol defines the rights that its commands
 //! require.
 
-mod client;
 mod file;
 mod right;
 mod table;
 
-pub use client::{ClientAccess, Denied};
 pub use file::{parse, Accounts, FileError};
 pub use right::{hex, Need, Right, Rights, Scope};
-pub use table::{AccessTable, Credential, Digest, Entry};
+pub use table::{AccessTable, ClientAccess, Credential, Denied, Digest, Entry};

@@ -1,12 +1,9 @@
 //! One connection, which belongs to a single pool thread.
 //!
-//! Owns the input: bytes that have not been decoded yet, and requests that have not been executed yet. The thread lends
-//! its buffers while the connection has work, so an idle connection uses little memory. Must not write to the socket:
-//! replies are sent through the `Outbox`.
-//!
+//! Owns the undecoded input, the pending requests, and the client's identity. The thread lends its buffers while the
+//! connection has work, so an idle connection uses little memory. Must not write to the socket, as the `Outbox` does.
 //! Enforces promise P24 of beanpole-promises(7).
 
-mod access;
 mod account;
 #[cfg(feature = "tls")]
 mod secure;
@@ -17,13 +14,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::account::Backlog;
-use super::command_log::TurnLog;
 use super::delivery::{Flushed, Outbox, WriteState};
 use super::gate::Unauthenticated;
-use super::http_limits::AwaitedPart;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::MIN_READ;
-use crate::access::ClientAccess;
+use super::reports::TurnLog;
+use super::timeouts::AwaitedPart;
+use crate::access::{AccessTable, ClientAccess};
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
 use crate::protocol::{end_wait, Dialogue, Flow, Output, Request, Wire};
@@ -526,5 +523,43 @@ impl Connection {
         thread.turn.out = out;
         self.outbox.flush(&mut thread.turn.out);
         ended
+    }
+
+    pub fn set_access(&mut self, access: Box<ClientAccess>) {
+        if let Some(name) = access.name() {
+            log::debug!("{}: is {name}", self.client.0);
+        }
+        self.access = Some(access);
+    }
+
+    pub fn must_authenticate_by(&self, until: Instant) -> bool {
+        self.probation.as_ref().is_some_and(|probation| probation.0 == until)
+    }
+
+    /// Applies a new access file. Returns `false` if the file does not admit the client.
+    pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
+        self.access.as_mut().is_none_or(|access| access.renew(table))
+    }
+
+    /// Returns the outbox if its last reply is delayed until [`Outbox::release`].
+    pub fn take_delayed(&mut self) -> Option<Arc<Outbox>> {
+        if self.wrong_token != WrongToken::Last {
+            return None;
+        }
+        self.wrong_token = WrongToken::Earlier;
+        Some(self.outbox.clone())
+    }
+
+    fn is_unauthenticated(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.name().is_none())
+    }
+
+    fn notice_access(&mut self, hub: &Hub) {
+        if self.wrong_token == WrongToken::Last {
+            hub.process.record_wrong_token(self.outbox.peer);
+        }
+        if self.access.as_ref().is_some_and(|access| access.name().is_some()) {
+            self.probation = None;
+        }
     }
 }

@@ -10,9 +10,8 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::handle::ThreadHandle;
+use super::handle::{Message, ThreadHandle};
 use super::memory::{Memory, CONNECTION_COST};
-use super::message::Message;
 use super::socket::{PeerAddress, Stream};
 #[cfg(feature = "tls")]
 use super::tls::{TlsSession, SESSION_COST};

@@ -11,10 +11,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::command_log::SlowReply;
 use super::delivery::Outbox;
-use super::space::Space;
-use super::staging::Staging;
+use super::reports::SlowReply;
+use super::space::{Space, Staging};
 use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
 use crate::engine::{BodyRef, Time};
 use crate::protocol::{Output, Request};
@@ -58,14 +57,14 @@ pub struct Durability {
     syncer: Bell,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Bell {
     state: Mutex<BellState, WAKE_UP>,
     rung: Condvar,
     armed: AtomicBool,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct BellState {
     at: Option<Instant>,
     /// `true` if the time has passed but no waiting thread could continue.

@@ -1,6 +1,6 @@
 //! The inbox of a pool thread, as seen by other threads.
 //!
-//! Owns the sending side of the inbox, and the flag that shows whether the thread is asleep. Must not process messages.
+//! Owns the kinds of messages, and the flag that shows whether the thread is asleep. Must not process messages.
 
 use std::sync::Arc;
 
@@ -8,9 +8,19 @@ use crossbeam_channel::Sender;
 use mio::Waker;
 
 use super::memory::Memory;
-use super::message::Message;
+use crate::access::AccessTable;
 use crate::shared::atomic::{AtomicBool, Ordering};
 use crate::shared::lease::Lease;
+
+#[derive(Debug)]
+pub enum Message {
+    /// Harmless if the number was reused.
+    Resume(usize),
+    Renew(Arc<AccessTable>),
+    /// Reply when all earlier input and messages have been processed.
+    Quiesce(Sender<()>),
+    Stop,
+}
 
 #[derive(Debug)]
 pub struct ThreadHandle {

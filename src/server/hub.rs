@@ -1,8 +1,7 @@
-//! The engine, its lock, and the steps before and after each use of the engine.
+//! The engine, its lock, and the steps of each use of the engine, which is called a turn.
 //!
-//! Owns this sequence, which is called a turn: lock the engine, process due deadlines, run commands, collect the
-//! events, unlock, and only then send to other clients and set the alarm. Lock order: the engine, then the output of
-//! one connection. Must not hold the engine's lock during I/O or logging.
+//! A turn locks the engine, processes due deadlines, runs commands, collects the events, unlocks, and only then sends to
+//! other clients and sets the alarm. Must not hold the engine's lock during I/O or logging.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -13,15 +12,12 @@ use std::time::{Duration, Instant};
 use super::admission::Admission;
 use super::alarm::Alarm;
 use super::clock::Clock;
-use super::command_log::CommandEntry;
-use super::dead_letters::{Stay, Stays};
 use super::delivery::Outbox;
 use super::durability::Durability;
 use super::gate::Gate;
 use super::host::Process;
 use super::memory::Memory;
-use super::recovery;
-use super::shutdown::Shutdown;
+use super::reports::{self, CommandEntry, Stay, Stays};
 use super::space::SpaceRequest;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
@@ -32,7 +28,7 @@ use crate::engine::{
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
 use crate::settings::config::Config;
-use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
+use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, ENGINE};
 
 /// Deadlines, and likewise deferred work, use at most 1/`BACKGROUND_SHARE` of a turn's engine steps.
 const BACKGROUND_SHARE: u64 = 2;
@@ -124,7 +120,7 @@ impl Hub {
         let fingerprints = core.engine.fingerprints();
         let mut log = None;
         if let Some(storage) = storage {
-            let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
+            let opened = reports::open_log(storage, config.log, &mut core.engine, clock.now())?;
             clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
             process.syncs = Some(opened.wal.sync_times());
@@ -537,5 +533,49 @@ impl Core {
                 _ => scratch.touched.push((outbox.clone(), resume)),
             }
         }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Shutdown {
+    state: LeafMutex<ShutdownState>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ShutdownState {
+    requested: bool,
+    stopped: bool,
+}
+
+impl Shutdown {
+    pub fn request(&self) {
+        self.state.lock().requested = true;
+        self.changed.notify_all();
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
+    pub fn wait(&self) {
+        let mut state = self.state.lock();
+        while !state.stopped {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Returns `false` if the server has stopped without a request.
+    pub fn wait_for_request(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.requested && !state.stopped {
+            self.changed.wait(&mut state);
+        }
+        !state.stopped
+    }
+
+    pub fn complete(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
     }
 }

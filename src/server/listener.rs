@@ -1,22 +1,24 @@
-//! Listener threads, one per listening address, which block in `accept`.
+//! Listener threads, one per listening address, which block in `accept` and hand connections to pool threads.
 //!
-//! Owns the distribution of connections to pool threads, and the replies to rejected clients. If file descriptors or
-//! memory run out, a listener thread waits and tries again. Must not serve connections.
+//! Owns this hand-over, and the replies to rejected clients. If file descriptors or memory run out, a listener thread
+//! waits and tries again. Must not serve connections.
 
-use std::io::{Error, ErrorKind, IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::collections::VecDeque;
+use std::io::{self, Error, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mio::{Registry, Token};
 use nix::libc::{EMFILE, ENFILE};
 
 use super::admission::Refusal;
-use super::arrivals::{Arrival, Arrivals};
 use super::gate::MAX_UNAUTHENTICATED;
 use super::hub::Hub;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
+use crate::shared::lock_order::LeafMutex;
 
 /// Pause when a connection cannot even be rejected for lack of memory or descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -143,5 +145,46 @@ impl Acceptor<'_> {
             let reason = refusal.reason();
             log::warn!("{peer}: turned away: {reason} (others are too, without a line for the next minute)");
         }
+    }
+}
+
+#[derive(Debug)]
+pub struct Arrival {
+    pub stream: Stream,
+    pub peer: PeerAddress,
+    pub wire: Wire,
+}
+
+impl Arrival {
+    fn token(&self) -> Token {
+        Token(self.stream.as_raw_fd() as usize)
+    }
+}
+
+#[derive(Debug)]
+pub struct Arrivals {
+    registry: Registry,
+    waiting: LeafMutex<VecDeque<Arrival>>,
+}
+
+impl Arrivals {
+    pub fn new(registry: Registry) -> Arrivals {
+        Arrivals { registry, waiting: LeafMutex::default() }
+    }
+
+    /// A new connection is writable, so the poller reports it immediately.
+    pub fn add(&self, arrival: Arrival) -> io::Result<()> {
+        let mut waiting = self.waiting.lock();
+        let token = arrival.token();
+        arrival.stream.register(&self.registry, token)?;
+        waiting.push_back(arrival);
+        Ok(())
+    }
+
+    /// Takes the first connection. The flag is `true` if the connection has the given token.
+    pub fn take(&self, token: Token) -> Option<(Arrival, bool)> {
+        let arrival = self.waiting.lock().pop_front()?;
+        let is_match = arrival.token() == token;
+        Some((arrival, is_match))
     }
 }

@@ -7,40 +7,29 @@
 
 mod admission;
 mod alarm;
-mod arrivals;
+mod background;
 mod clock;
-mod command_log;
 mod connection;
-mod dead_letters;
 mod delivery;
 mod durability;
 mod embedded;
 mod gate;
 mod handle;
-mod http;
-mod http_limits;
 mod hub;
 mod hub_memory;
-mod idle;
 mod listener;
-mod log_threads;
 mod memory;
-mod message;
 mod pool;
-mod probation;
-mod recovery;
-mod relief;
+mod reports;
 mod running;
 mod segments;
-mod shutdown;
 #[allow(missing_docs)]
 mod socket;
 mod space;
-mod staging;
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/stepped.rs"]
 mod stepped;
-mod timer;
+mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
 mod tube_file;
@@ -49,8 +38,6 @@ mod tube_file;
 pub mod host;
 #[allow(missing_docs)]
 pub mod log;
-#[allow(missing_docs)]
-pub mod logfile;
 #[allow(missing_docs)]
 pub mod signals;
 #[allow(missing_docs)]
@@ -73,13 +60,13 @@ pub use socket::Listener;
 #[doc(hidden)]
 pub use stepped::Stepped;
 
+use crate::access::Digest;
 use crate::binlog::{Folder, OpenError, Storage};
 use crate::engine::Span;
 use crate::protocol::Wire;
 use crate::settings::config::{Address, Config};
 use crate::shared::lock_order::{Mutex, SERVER};
-use crate::shared::machine;
-use crate::shared::system;
+use crate::shared::{files, machine, system};
 
 /// An error that prevented a server from starting.
 #[derive(Debug)]
@@ -240,7 +227,7 @@ impl Server {
         storage: Option<Arc<dyn Storage>>,
     ) -> Result<Server, StartError> {
         let mut config = config;
-        http::prepare(&mut config)?;
+        prepare_http(&mut config)?;
         let bound = bind_all(&config, inherited.is_empty())?;
         let folder = config.log_folder.clone();
         host::settle(config.user.as_deref(), folder.as_deref())
@@ -270,7 +257,7 @@ impl Server {
         for (name, bound, wire) in bound {
             let listener = bound.listen(&hub.config.keepalive);
             let listener = listener.map_err(|error| StartError::address(&name, wire, &error))?;
-            http::check(wire, &name, listener.local_address(), &hub.config)?;
+            require_http_token(wire, &name, listener.local_address(), &hub.config)?;
             listeners.push((listener, wire));
         }
         let place = |(listener, wire): &(Listener, Wire)| ListenerInfo {
@@ -302,12 +289,12 @@ impl Server {
     #[doc(hidden)]
     pub fn try_start(config: &Config) -> Result<(), StartError> {
         let mut config = config.clone();
-        http::prepare(&mut config)?;
+        prepare_http(&mut config)?;
         let places = [&mut config.listen, &mut config.gearman, &mut config.workq, &mut config.http];
         // Binding a Unix socket would replace its file.
         places.into_iter().for_each(|places| places.retain(|address| !matches!(address, Address::Unix(_))));
         for (name, bound, wire) in bind_all(&config, true)? {
-            http::check(wire, &name, bound.address(), &config)?;
+            require_http_token(wire, &name, bound.address(), &config)?;
         }
         config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
@@ -467,4 +454,40 @@ fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
         }
     }
     Err(failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
+const MIN_HTTP_TOKEN: usize = 16;
+
+/// Also tells HTTP which protocols are enabled. Must precede the switch to another user.
+fn prepare_http(config: &mut Config) -> Result<(), StartError> {
+    config.protocols.http.spoken = vec![Wire::Beanstalk];
+    let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];
+    let others = others.into_iter().filter(|(_, addresses)| !addresses.is_empty());
+    config.protocols.http.spoken.extend(others.map(|(wire, _)| wire));
+    if config.access.is_some() && config.http_token.is_some() {
+        let message = "--http-token cannot be used with --access, whose file has the tokens";
+        return Err(StartError::settings(message.to_owned()));
+    }
+    let Some(path) = &config.http_token else { return Ok(()) };
+    files::check_secret(path);
+    let fail = |problem: String| StartError::settings(format!("{}: {problem}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    if token.len() < MIN_HTTP_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(fail(format!(
+            "the first line must be a token of at least {MIN_HTTP_TOKEN} visible letters of ASCII"
+        )));
+    }
+    config.protocols.http.token = Some(Digest::of(token.as_bytes()));
+    Ok(())
+}
+
+fn require_http_token(wire: Wire, name: &str, address: Option<SocketAddr>, config: &Config) -> Result<(), StartError> {
+    let is_open = address.is_some_and(|address| !address.ip().is_loopback());
+    let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();
+    if wire == Wire::Http && is_open && !is_guarded {
+        let message = format!("HTTP on {name} needs a token, since others can reach it: --http-token FILE");
+        return Err(StartError::settings(message));
+    }
+    Ok(())
 }

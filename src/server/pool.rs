@@ -1,8 +1,8 @@
 //! The pool: a fixed number of threads that serve all connections. A connection stays with one thread, unless the disk
-//! blocks that thread and a spare thread takes over.
+//! blocks that thread and a spare thread takes over the whole state.
 //!
-//! Owns polling of the connections. Each socket is registered once, with edge-triggered readiness, so idle clients,
-//! clients that do not read, and urgent data cost no system calls. Must not interpret requests.
+//! Each socket is registered once, with edge-triggered readiness, so idle clients, clients that do not read, and urgent
+//! data cost no system calls. Must not interpret requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,23 +17,20 @@ use log::Level;
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use super::arrivals::{Arrival, Arrivals};
 use super::connection::{Connection, Next, Readiness, ThreadScratch};
 use super::delivery::Outbox;
-use super::durability::Durability;
+use super::durability::{Bell, Durability};
 use super::gate::{LogLimit, Unauthenticated};
-use super::handle::ThreadHandle;
-use super::http_limits::HttpConnections;
+use super::handle::{Message, ThreadHandle};
 use super::hub::Hub;
-use super::idle::{ClientActivity, Idle, MAX_CLOSED};
-use super::message::Message;
-use super::probation::Probation;
-use super::relief::Relief;
+use super::listener::{Arrival, Arrivals};
 use super::socket::{PeerAddress, Stream};
+use super::timeouts::{ClientActivity, HttpConnections, Idle, Probation, MAX_CLOSED};
 #[cfg(feature = "tls")]
 use super::tls::TlsSession;
 use crate::access::AccessTable;
 use crate::protocol::{Output, Wire};
+use crate::shared::lock_order::LeafMutex;
 
 /// The token of a connection is its file descriptor.
 const WAKER: Token = Token(usize::MAX);
@@ -73,6 +70,7 @@ static EXCESS: LogLimit = LogLimit::new();
 
 const STOP_STEP: Duration = Duration::from_millis(20);
 
+#[derive(Debug)]
 pub struct PoolThread {
     hub: Arc<Hub>,
     number: usize,
@@ -151,7 +149,7 @@ impl PoolThread {
 
     /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Only one queued connection is
     /// served between two polls, so a client with a single command waits for at most one queued connection.
-    pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
+    pub fn run(mut self: Box<Self>, relief: &Relief) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
             // One write contains the changes of many commands of all connections.
@@ -181,7 +179,7 @@ impl PoolThread {
         }
     }
 
-    fn commit(self: Box<Self>, relief: &Relief<PoolThread>, spare: &mut Output) -> Option<Box<Self>> {
+    fn commit(self: Box<Self>, relief: &Relief, spare: &mut Output) -> Option<Box<Self>> {
         if !self.hub.log.as_ref().is_some_and(Durability::is_due) {
             self.hub.commit(spare);
             return Some(self);
@@ -530,6 +528,51 @@ impl PoolThread {
             // No thread reports the last output, so wake up regularly.
             self.wait(events, Some(left.min(STOP_STEP)));
         }
+    }
+}
+
+const RELIEF_CHECK: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub struct Relief {
+    lent: LeafMutex<Vec<Option<Box<PoolThread>>>>,
+    check: Bell,
+}
+
+impl Relief {
+    pub fn new(threads: usize) -> Relief {
+        Relief { lent: LeafMutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
+    }
+
+    pub fn lend(&self, thread: usize, state: Box<PoolThread>) {
+        self.lent.lock()[thread] = Some(state);
+        if !self.check.is_armed() {
+            self.check.ring_by(Instant::now() + RELIEF_CHECK);
+        }
+    }
+
+    /// Returns `None` if the spare thread has taken over.
+    pub fn take_back(&self, thread: usize) -> Option<Box<PoolThread>> {
+        self.lent.lock()[thread].take()
+    }
+
+    /// Returns the state of a blocked thread, or `None` if the server stops.
+    pub fn wait(&self, log: &Durability) -> Option<Box<PoolThread>> {
+        while self.check.wait(|| true) {
+            let mut lent = self.lent.lock();
+            let Some(state) = lent.iter_mut().find(|state| state.is_some()) else { continue };
+            if log.wal.is_blocked() {
+                return state.take();
+            }
+            drop(lent);
+            // The disk may block the thread later in the same write.
+            self.check.ring_by(Instant::now() + RELIEF_CHECK);
+        }
+        None
+    }
+
+    pub fn stop(&self) {
+        self.check.stop();
     }
 }
 

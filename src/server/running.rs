@@ -9,16 +9,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::background;
 use super::clock::Clock;
-use super::handle::ThreadHandle;
+use super::handle::{Message, ThreadHandle};
 use super::hub::Hub;
 use super::listener::{self, Threads};
-use super::log_threads;
-use super::message::Message;
-use super::pool::PoolThread;
-use super::relief::Relief;
+use super::pool::{PoolThread, Relief};
 use super::socket::Listener;
-use super::timer;
 use crate::access::AccessTable;
 use crate::protocol::Wire;
 use crate::shared::lock_order::{Mutex, SERVER};
@@ -36,7 +33,7 @@ pub struct Running {
     listeners: Vec<(Arc<Listener>, Wire)>,
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
-    relief: Arc<Relief<PoolThread>>,
+    relief: Arc<Relief>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     log_threads: Vec<JoinHandle<()>>,
@@ -71,9 +68,9 @@ impl Running {
         }
         if matches!(self.hub.clock, Clock::System { .. }) {
             let hub = self.hub.clone();
-            self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
+            self.threads.push(spawn("timer".to_owned(), move || background::run_timer(&hub))?);
         }
-        for (name, run) in self.hub.log.as_ref().map_or_else(Vec::new, log_threads::threads) {
+        for (name, run) in self.hub.log.as_ref().map_or_else(Vec::new, background::log_threads) {
             let hub = self.hub.clone();
             self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log.as_ref().expect("a log")))?);
         }

@@ -1,15 +1,14 @@
-//! Log space: commands that wait for space, and the creation of space.
+//! Connections whose next command waits for log space, or until a shared log has stored its large body.
 //!
-//! Owns the queue of connections whose next command needs more space than the log has on disk, and the next task of the
-//! segment thread. While a connection waits, its pool thread serves other connections, so a slow disk does not block
-//! other clients. Must not depend on commands.
+//! Owns these queues, and the next task of the segment thread. While a connection waits, its pool thread serves others,
+//! so a slow disk does not block other clients. Must not depend on commands.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::delivery::Outbox;
-use crate::binlog::Journal;
+use crate::binlog::{Journal, Storage};
 use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
@@ -199,4 +198,51 @@ pub fn next_portion(state: &mut SpaceState, max_bytes: u64) -> SpaceTask {
         count += 1;
     }
     SpaceTask::Make(bytes, count)
+}
+
+#[derive(Default)]
+pub struct Staging {
+    state: LeafMutex<StagingState>,
+    changed: Condvar,
+}
+
+type Waiter = (Arc<Box<[u8]>>, Arc<Outbox>);
+
+#[derive(Default)]
+struct StagingState {
+    waiting: VecDeque<Waiter>,
+    stop: bool,
+}
+
+impl Staging {
+    /// Makes the connection wait until `body` is stored. Call with the engine locked.
+    pub fn wait(&self, body: Arc<Box<[u8]>>, outbox: &Arc<Outbox>) {
+        outbox.await_space();
+        self.state.lock().waiting.push_back((body, outbox.clone()));
+        self.changed.notify_one();
+    }
+
+    pub fn cancel(&self, outbox: &Arc<Outbox>) {
+        self.state.lock().waiting.retain(|(_, other)| !Arc::ptr_eq(other, outbox));
+    }
+
+    pub fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_one();
+    }
+
+    pub fn run(&self, storage: &dyn Storage) {
+        loop {
+            let mut state = self.state.lock();
+            while state.waiting.is_empty() && !state.stop {
+                self.changed.wait(&mut state);
+            }
+            let Some((body, outbox)) = state.waiting.pop_front().filter(|_| !state.stop) else { return };
+            drop(state);
+            // Only this thread refers to the body of a client that has disconnected.
+            storage.stage(&body, &|| Arc::strong_count(&body) > 1 && !self.state.lock().stop);
+            drop(body);
+            outbox.has_space();
+        }
+    }
 }

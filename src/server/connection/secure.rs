@@ -7,8 +7,10 @@ use std::io::ErrorKind;
 
 use super::{Connection, Input, ThreadScratch, LAST_BUFFER};
 use crate::access::Credential;
+use crate::server::gate::LogLimit;
 use crate::server::hub::Hub;
-use crate::server::tls;
+
+static FAILURES: LogLimit = LogLimit::new();
 
 impl Connection {
     pub(super) fn read_tls(&mut self, input: &mut Input, max: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
@@ -48,7 +50,8 @@ impl Connection {
             }
             Err(error) => {
                 if was_handshaking && !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
-                    tls::log_failure(&self.outbox.peer, &error);
+                    let peer = self.outbox.peer;
+                    FAILURES.log(log::Level::Info, format_args!("{peer}: the TLS handshake failed: {error}"));
                 }
                 self.fail_to_read(&error);
                 1

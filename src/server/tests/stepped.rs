@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use mio::Events;
 
-use super::arrivals::Arrival;
 use super::clock::Clock;
 use super::connection::Connection;
 use super::delivery::WriteState;
 use super::durability::Durability;
 use super::hub::{Hub, TurnScratch};
+use super::listener::Arrival;
 use super::pool::{PoolThread, EVENTS};
 use super::segments;
 use super::socket::{PeerAddress, Stream};

@@ -1,15 +1,17 @@
-//! Logging of commands: every command with `-VV`, and slow commands.
+//! Reports to the operator: log lines about commands, dead letters, and the recovery.
 //!
-//! Owns the fields of these log lines. Must not log while the engine is locked: commands are recorded first, and logged
-//! later.
+//! Must not log while the engine is locked: commands and dead letters are recorded first, and logged later.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::kv::Value;
 use log::{Level, Record};
 
-use crate::engine::{ClientId, Engine, JobId, Time};
+use crate::binlog::{self, BinlogSettings, OpenError, Opened, RecoveryProgress, Storage};
+use crate::engine::{ClientId, Engine, JobId, Span, Time};
 use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request, Wire};
+use crate::shared::lock_order::LeafMutex;
 
 /// A command, or output that was sent to a waiting client.
 #[derive(Debug)]
@@ -156,6 +158,69 @@ impl SlowReply {
 
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+const PAUSE: Span = Span::from_secs(1);
+
+/// A dead letter, its tube, and the full dead-letter tube.
+pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
+
+/// The earliest time of the next warning, and the number of unlogged dead letters.
+#[derive(Debug, Default)]
+pub struct Stays(LeafMutex<(Time, u64)>);
+
+impl Stays {
+    pub fn log(&self, stays: &mut Vec<Stay>, now: Time) {
+        let mut state = self.0.lock();
+        let count = state.1 + stays.len() as u64;
+        let Some((job, from, dead)) = stays.drain(..).next_back() else { return };
+        if now < state.0 {
+            state.1 = count;
+            return;
+        }
+        *state = (now + PAUSE, 0);
+        drop(state);
+        let (from, dead) = (from.escape_ascii(), dead.escape_ascii());
+        let others = if count > 1 { format!("; so were {} others", count - 1) } else { String::new() };
+        log::warn!("job {}: buried in tube {from}, since its dead-letter tube {dead} cannot take it{others}", job.0);
+    }
+}
+
+/// Interval between reports of the progress.
+const EVERY: Duration = Duration::from_secs(1);
+
+pub fn open_log(
+    storage: Arc<dyn Storage>,
+    settings: BinlogSettings,
+    engine: &mut Engine,
+    now: Time,
+) -> Result<Opened, OpenError> {
+    let start = Instant::now();
+    let mut last = start;
+    let mut watch = |progress: RecoveryProgress| {
+        if last.elapsed() >= EVERY {
+            last = Instant::now();
+            log::info!("binlog: {}", describe(&progress, start.elapsed()));
+        }
+    };
+    let opened = binlog::open(storage, settings, engine, now, &mut watch)?;
+    for problem in &opened.report.problems {
+        log::warn!("binlog: {problem}");
+    }
+    if let Some(count) = opened.report.imported {
+        log::info!("binlog: {count} jobs were imported from beanstalkd; its files are kept in the folder beanstalkd");
+    }
+    log::info!("binlog: {}", describe(&opened.report.progress, start.elapsed()));
+    if let Some(error) = &opened.failure {
+        log::error!("binlog: the disk fails: {error}; new jobs are refused until it is back");
+    }
+    Ok(opened)
+}
+
+fn describe(progress: &RecoveryProgress, taken: Duration) -> String {
+    let percent = (progress.done * 100).checked_div(progress.segments).unwrap_or(100);
+    let rate = progress.bytes as f64 / 1e6 / taken.as_secs_f64().max(1e-6);
+    format!("{percent} % read, {} jobs, {:.1} MB at {rate:.0} MB/s", progress.jobs, progress.bytes as f64 / 1e6)
 }
 
 #[cfg(test)]
