@@ -1,13 +1,12 @@
 //! Authorization: the access file gives each named client rights to tubes.
 //!
-//! Owns the file format, the rights, the tube name patterns, and the checks. Must not perform I/O or depend on
-//! commands: the server reads the file and identifies clients, and each protocol defines the rights that its commands
-//! require.
+//! Must not perform I/O or depend on commands: the server reads the file and identifies clients, and each protocol
+//! defines the rights that its commands require.
 
 mod file;
 mod right;
 mod table;
 
-pub use file::{parse, Accounts, FileError};
+pub use file::{parse, Accounts};
 pub use right::{hex, Need, Right, Rights, Scope};
 pub use table::{AccessTable, ClientAccess, Credential, Denied, Digest, Entry};

@@ -1,6 +1,4 @@
-//! Rights, tube name patterns, and the requirements of commands.
-//!
-//! Owns the syntax of patterns and the types that describe a command's requirements. Must not depend on commands.
+//! Rights, tube name patterns, and the types of commands' requirements. Must not depend on commands.
 //!
 //! A pattern is a tube name in which `%` and two hexadecimal digits represent a byte. A star at the end matches any
 //! suffix.

@@ -61,7 +61,7 @@ pub struct Entry {
 /// The maps contain indexes into `entries`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
-    entries: Vec<Arc<Entry>>,
+    pub entries: Vec<Arc<Entry>>,
     names: HashMap<Box<str>, usize>,
     credentials: HashMap<Credential, usize>,
 }
@@ -73,10 +73,6 @@ impl AccessTable {
         self.names.insert(entry.name.clone(), index);
         self.credentials.extend(entry.credentials.iter().map(|credential| (credential.clone(), index)));
         self.entries.push(Arc::new(entry));
-    }
-
-    pub fn entries(&self) -> &[Arc<Entry>] {
-        &self.entries
     }
 
     pub fn name(&self, name: &str) -> Option<&Arc<Entry>> {

@@ -1,7 +1,4 @@
-//! Connection limits.
-//!
-//! Owns the number of connections, in total and per address. Must not send replies to rejected
-//! clients; the listener does.
+//! Connection limits, in total and per address. Must not reply to rejected clients; the listener does.
 //!
 //! Enforces promise P23 of beanpole-promises(7).
 
@@ -14,6 +11,7 @@ use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;
 use crate::settings::config::{local_connections, Config};
 use crate::shared::lock_order::LeafMutex;
+use crate::shared::machine;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -60,7 +58,7 @@ impl Admission {
     pub fn new(config: &Config, memory: Arc<Memory>) -> Admission {
         Admission {
             limit: config.max_connections,
-            local_limit: config.max_connections.saturating_add(local_connections()),
+            local_limit: config.max_connections.saturating_add(local_connections(machine::file_limit())),
             address_limit: config.max_connections_per_address.map(|limit| limit.max(1)),
             connections: AtomicUsize::new(0),
             http: AtomicUsize::new(0),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::account::Backlog;
-use super::delivery::{Flushed, Outbox, WriteState};
+use super::delivery::{Outbox, WriteState};
 use super::gate::Unauthenticated;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::MIN_READ;
@@ -185,7 +185,7 @@ impl Connection {
 
     /// Returns `false` if the peer has disconnected.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
-        self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
+        self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out))
     }
 
     /// Returns `true` if all output has been sent or can never be sent.

@@ -1,10 +1,7 @@
 //! The output side of one connection, which several threads share.
 //!
-//! Owns the order of replies. A thread appends a reply while it holds the engine's lock, which determines the order,
-//! and sends the reply after it has released the lock. Only one thread at a time writes to the socket; other threads
-//! only append, so a reply never overtakes an earlier reply. A producer's thread writes a job directly to a waiting
-//! worker's socket without waking the worker's thread. Without TLS, no lock is held during a write. Must not read from
-//! the socket.
+//! A thread appends a reply while it holds the engine's lock, which determines the order, and sends the reply without
+//! the lock. Only one thread at a time writes to the socket, so a reply never overtakes an earlier reply.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
@@ -178,13 +175,6 @@ pub enum WriteState {
     Blocked,
     /// The owner closes the connection: all output has been sent, or nothing more can be sent.
     Ended,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flushed {
-    Done,
-    Later,
-    Broken,
 }
 
 impl Outbox {
@@ -394,25 +384,25 @@ impl Outbox {
         }
     }
 
-    /// Leaves an empty buffer in `spare`.
-    pub fn flush(&self, spare: &mut Output) -> Flushed {
+    /// Leaves an empty buffer in `spare`. Returns `false` if the peer has disconnected.
+    pub fn flush(&self, spare: &mut Output) -> bool {
         self.flush_locked(self.state.lock(), spare)
     }
 
     /// Releases the lock during each write and before returning.
-    fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
+    fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> bool {
         if state.delay_reasons > 0 {
-            return Flushed::Later;
+            return true;
         }
         if state.writer != Writer::None {
             state.writer = Writer::WriteAgain;
-            return Flushed::Later;
+            return true;
         }
         if state.is_broken() || state.length() == 0 {
-            return if state.is_broken() { Flushed::Broken } else { Flushed::Done };
+            return !state.is_broken();
         }
         state.writer = Writer::Writing;
-        let (mut flushed, mut wakes) = (Flushed::Later, true);
+        let (mut is_connected, mut wakes) = (true, true);
         for _ in 0..ROUNDS {
             let mut output = std::mem::take(&mut state.unsent().output);
             drop(state);
@@ -426,7 +416,7 @@ impl Outbox {
             }
             match sent {
                 Ok(()) if state.length() == 0 => {
-                    (flushed, wakes) = (Flushed::Done, !state.waiting && std::mem::take(&mut state.resume));
+                    wakes = !state.waiting && std::mem::take(&mut state.resume);
                     if output.capacity() <= KEEP_BUFFER && spare.capacity() == 0 {
                         *spare = output;
                     }
@@ -452,7 +442,7 @@ impl Outbox {
                     output.append(&mut state.unsent().output);
                     state.unsent().output = output;
                     state.give_up(Peer::Gone);
-                    (flushed, wakes) = (Flushed::Broken, true);
+                    is_connected = false;
                     break;
                 }
             }
@@ -463,7 +453,7 @@ impl Outbox {
         if wakes {
             self.wake_owner();
         }
-        flushed
+        is_connected
     }
 }
 
@@ -550,7 +540,8 @@ mod tests {
         out.text().extend_from_slice(b"behind");
         outbox.reply(&mut out, false, false);
         let mut read = Vec::new();
-        while outbox.flush(&mut out) != Flushed::Done || read.len() < sent + 6 {
+        while read.len() < sent + 6 {
+            outbox.flush(&mut out);
             let mut buffer = [0; 65_536];
             let count = peer.read(&mut buffer).expect("more to read");
             read.extend_from_slice(&buffer[..count]);
@@ -586,7 +577,7 @@ mod tests {
         // The output is freed with the connection, not while the lock is held.
         assert_eq!((memory.buffers(), memory.waiting()), (before, 0));
         assert_eq!(outbox.write_state(0, false, false), WriteState::Ended);
-        assert_eq!(outbox.flush(&mut out), Flushed::Broken);
+        assert!(!outbox.flush(&mut out));
         drop((outbox, peer));
         assert_eq!((memory.buffers(), memory.waiting()), (0, 0));
     }

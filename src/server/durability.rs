@@ -1,10 +1,8 @@
 //! Durable replies: which replies wait for the log, and when the log's threads write and sync.
 //!
-//! Owns the delay of replies. A reply that promises durability stays in the connection's output until the log is
-//! durable up to the records that the reply depends on. After a pool thread has served several connections, a single
-//! write (with `-f0` also a sync) makes all their replies durable. On a slow disk, the log's threads write and sync
-//! instead, so that commands that do not need the disk are not delayed. Must not depend on the log format.
-//!
+//! After a pool thread has served several connections, a single write (with `-f0` also a sync) makes all their replies
+//! durable. On a slow disk, the log's threads write and sync instead, so that commands that do not need the disk are not
+//! delayed. Must not depend on the log format.
 //! Enforces promises P12 and P14 of beanpole-promises(7).
 
 use std::collections::VecDeque;
@@ -80,18 +78,21 @@ impl std::fmt::Debug for Durability {
 
 impl Durability {
     pub fn new(wal: Wal) -> Durability {
+        let (held_replies, space, staging, writer, syncer) = Default::default();
+        let [appended, committed, begun, under_way] = std::array::from_fn(|_| AtomicU64::new(0));
+        let maintain = AtomicBool::new(true);
         Durability {
             wal,
-            held_replies: Mutex::default(),
-            appended: AtomicU64::new(0),
-            committed: AtomicU64::new(0),
-            begun: AtomicU64::new(0),
-            under_way: AtomicU64::new(0),
-            maintain: AtomicBool::new(true),
-            space: Space::default(),
-            staging: Staging::default(),
-            writer: Bell::default(),
-            syncer: Bell::default(),
+            held_replies,
+            appended,
+            committed,
+            begun,
+            under_way,
+            maintain,
+            space,
+            staging,
+            writer,
+            syncer,
         }
     }
 
@@ -342,9 +343,7 @@ impl Bell {
                 return false;
             }
             match state.at {
-                Some(at) if at > Instant::now() => {
-                    self.rung.wait_until(&mut state, at);
-                }
+                Some(at) if at > Instant::now() => drop(self.rung.wait_until(&mut state, at)),
                 Some(_) if may_continue() => {
                     (state.at, state.is_late) = (None, false);
                     self.armed.store(false, Ordering::Release);

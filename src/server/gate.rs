@@ -95,9 +95,9 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     let bytes = files::read(path).map_err(unreadable)?;
     let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
     let (mut errors, mut more) = (Vec::new(), 0);
-    let table = access::parse(&bytes, &accounts, |error| {
+    let table = access::parse(&bytes, &accounts, |line, column, problem| {
         if errors.len() < MAX_ERRORS {
-            errors.push(error.to_string());
+            errors.push(format!("line {line}, column {column}: {problem}"));
         } else {
             more += 1;
         }

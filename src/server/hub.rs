@@ -1,10 +1,8 @@
-//! The engine, its lock, and the steps of each use of the engine, which is called a turn.
-//!
-//! A turn locks the engine, processes due deadlines, runs commands, collects the events, unlocks, and only then sends to
-//! other clients and sets the alarm. Must not hold the engine's lock during I/O or logging.
+//! The engine, its lock, and the steps of each use of the engine, which is called a turn: lock the engine, process due
+//! deadlines, run commands, collect the events, unlock, and only then send to other clients and set the alarm. Must not
+//! hold the engine's lock during I/O or logging.
 
 use std::any::Any;
-use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -114,13 +112,18 @@ impl Hub {
             wakeups: config.worker_wakeup,
             keys_per_tube: gate.is_some(),
             hash_secret: secret,
-            history: history_of(&config),
+            history: match config.max_memory {
+                0..MIN_MEMORY_FOR_HISTORY => 0,
+                max_memory => config.history.min(max_memory as usize / HISTORY_PART / size_of::<PastJob>()),
+            },
         };
-        let mut core = Core::new(limits, config.protocols.exceptions);
+        let (counters, stops_when_empty, stops, journal, outboxes, rests_until) = Default::default();
+        let (engine, registry) = (Engine::new(limits), ClientRegistry::new(config.protocols.exceptions));
+        let mut core = Core { engine, counters, registry, stops_when_empty, stops, journal, outboxes, rests_until };
         let fingerprints = core.engine.fingerprints();
         let mut log = None;
         if let Some(storage) = storage {
-            let opened = reports::open_log(storage, config.log, &mut core.engine, clock.now())?;
+            let opened = reports::open_log(storage, &config, &mut core.engine, clock.now())?;
             clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
             process.syncs = Some(opened.wal.sync_times());
@@ -323,13 +326,6 @@ impl Peers for Vec<Option<Arc<Outbox>>> {
     }
 }
 
-fn history_of(config: &Config) -> usize {
-    match config.max_memory {
-        0..MIN_MEMORY_FOR_HISTORY => 0,
-        max_memory => config.history.min(max_memory as usize / HISTORY_PART / size_of::<PastJob>()),
-    }
-}
-
 impl JournalAccess for Hub {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
         let mut core = self.core.lock();
@@ -339,19 +335,6 @@ impl JournalAccess for Hub {
 }
 
 impl Core {
-    fn new(limits: Limits, exceptions: bool) -> Core {
-        Core {
-            engine: Engine::new(limits),
-            counters: CommandCounters::default(),
-            registry: ClientRegistry::new(exceptions),
-            stops_when_empty: false,
-            stops: false,
-            journal: None,
-            outboxes: Vec::new(),
-            rests_until: Time::default(),
-        }
-    }
-
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
@@ -370,18 +353,12 @@ impl Core {
         self.engine.next_deadline().max(self.rests_until)
     }
 
-    pub fn connect(
-        &mut self,
-        outbox: Arc<Outbox>,
-        wire: Wire,
-        (address, user): (&impl Display, Option<&str>),
-        now: Time,
-    ) -> ClientId {
+    pub fn connect(&mut self, outbox: Arc<Outbox>, wire: Wire, user: Option<&str>, now: Time) -> ClientId {
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
             other => self.engine.connect_as(other.reserve_policy()),
         };
-        self.registry.enter(client, wire, address);
+        self.registry.enter(client, wire, &outbox.peer);
         self.registry.identify(client, user);
         self.engine.note_activity(client, now);
         let index = client.0 as usize;
@@ -403,24 +380,12 @@ impl Core {
 
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
-        let Core { engine, counters, registry, journal, outboxes, .. } = self;
+        let Core { engine, counters, registry, journal, outboxes: peers, .. } = self;
         engine.note_activity(client, now);
         let log = journal.as_ref().map(Journal::stats);
-        let settings = &hub.config.protocols;
-        Context {
-            engine,
-            counters,
-            registry,
-            settings,
-            host: &hub.process,
-            peers: outboxes,
-            log,
-            access: None,
-            now,
-            client,
-            half_closed,
-            input: &[],
-        }
+        let (settings, host) = (&hub.config.protocols, &hub.process);
+        let (access, input) = (None, &[][..]);
+        Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
     }
 
     /// Returns the maximum size of the request's log records in bytes, or 0 without a log.
@@ -515,13 +480,8 @@ impl Core {
                 outbox.drop_client()
             } else if notify(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
                 if log::log_enabled!(log::Level::Trace) {
-                    let note = CommandEntry::for_events(
-                        event.client(),
-                        &scratch.event,
-                        &self.engine,
-                        &self.registry,
-                        scratch.now,
-                    );
+                    let (client, registry) = (event.client(), &self.registry);
+                    let note = CommandEntry::told(client, &scratch.event, &self.engine, registry, scratch.now);
                     scratch.notes.push(note);
                 }
                 outbox.push_events(&mut scratch.event, hub.event_limits())
@@ -538,29 +498,24 @@ impl Core {
 
 #[derive(Debug, Default)]
 pub struct Shutdown {
-    state: LeafMutex<ShutdownState>,
+    /// Whether the shutdown was requested, and whether it is complete.
+    state: LeafMutex<(bool, bool)>,
     changed: Condvar,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct ShutdownState {
-    requested: bool,
-    stopped: bool,
 }
 
 impl Shutdown {
     pub fn request(&self) {
-        self.state.lock().requested = true;
+        self.state.lock().0 = true;
         self.changed.notify_all();
     }
 
-    pub fn is_stopped(&self) -> bool {
-        self.state.lock().stopped
+    pub fn is_complete(&self) -> bool {
+        self.state.lock().1
     }
 
     pub fn wait(&self) {
         let mut state = self.state.lock();
-        while !state.stopped {
+        while !state.1 {
             self.changed.wait(&mut state);
         }
     }
@@ -568,14 +523,14 @@ impl Shutdown {
     /// Returns `false` if the server has stopped without a request.
     pub fn wait_for_request(&self) -> bool {
         let mut state = self.state.lock();
-        while !state.requested && !state.stopped {
+        while *state == (false, false) {
             self.changed.wait(&mut state);
         }
-        !state.stopped
+        !state.1
     }
 
     pub fn complete(&self) {
-        self.state.lock().stopped = true;
+        self.state.lock().1 = true;
         self.changed.notify_all();
     }
 }

@@ -57,7 +57,7 @@ impl Hub {
         self.alarm.advance(self.next_give_back(self.clock.now()));
     }
 
-    /// Takes a few milliseconds.
+    /// Takes a few milliseconds, so the timer thread calls it.
     pub fn give_back(&self) {
         if self.memory.has_freed_much() {
             self.memory.gave_back();

@@ -1,9 +1,6 @@
 //! The server: sockets, threads, locks and a clock around the engine.
 //!
-//! Owns startup, from a configuration to a running server. One listener thread per address hands each connection to one
-//! of a fixed number of pool threads. A pool thread waits for input on its connections, executes the commands under the
-//! engine's lock, and writes the replies. A timer thread processes deadlines. Must not implement commands or queue
-//! rules.
+//! Owns startup, from a configuration to a running server. Must not implement commands or queue rules.
 
 mod admission;
 mod alarm;
@@ -65,8 +62,10 @@ use crate::binlog::{Folder, OpenError, Storage};
 use crate::engine::Span;
 use crate::protocol::Wire;
 use crate::settings::config::{Address, Config};
+use crate::shared::files;
 use crate::shared::lock_order::{Mutex, SERVER};
-use crate::shared::{files, machine, system};
+use crate::shared::machine;
+use crate::shared::system;
 
 /// An error that prevented a server from starting.
 #[derive(Debug)]
@@ -240,9 +239,7 @@ impl Server {
         let hub = Hub::new(config, clock, storage, gate, host::random())
             .map_err(|error| StartError::log(folder.as_deref(), &error))?;
         #[cfg(feature = "tls")]
-        {
-            *hub.tls.lock() = tls;
-        }
+        hub.tls.lock().clone_from(&tls);
         let hub = Arc::new(hub);
         if let Some(tubes) = &hub.config.tubes {
             tube_file::apply(tubes, &hub).map_err(StartError::settings)?;
@@ -362,9 +359,7 @@ impl Server {
             self.running.lock().renew(&table);
         }
         #[cfg(feature = "tls")]
-        {
-            *self.hub.tls.lock() = tls;
-        }
+        self.hub.tls.lock().clone_from(&tls);
         match &self.hub.config.tubes {
             Some(tubes) => tube_file::apply(tubes, &self.hub),
             None => Ok(()),
@@ -379,7 +374,7 @@ impl Server {
 
     /// Returns `true` if the server has stopped, for example because a client requested a shutdown.
     pub fn is_stopped(&self) -> bool {
-        self.hub.shutdown.is_stopped()
+        self.hub.shutdown.is_complete()
     }
 
     /// Waits until the server has stopped because of a client's request or [`Server::stop`].

@@ -22,7 +22,7 @@ use super::delivery::Outbox;
 use super::durability::{Bell, Durability};
 use super::gate::{LogLimit, Unauthenticated};
 use super::handle::{Message, ThreadHandle};
-use super::hub::Hub;
+use super::hub::{Core, Hub, TurnScratch};
 use super::listener::{Arrival, Arrivals};
 use super::socket::{PeerAddress, Stream};
 use super::timeouts::{ClientActivity, HttpConnections, Idle, Probation, MAX_CLOSED};
@@ -223,7 +223,7 @@ impl PoolThread {
             let Ok(message) = self.inbox.try_recv() else { break };
             match message {
                 Message::Resume(number) => {
-                    self.on_ready(number, Readiness { writable: true, ..Readiness::default() }, false)
+                    self.on_ready(number, Readiness { writable: true, ..Readiness::default() }, false);
                 }
                 Message::Renew(table) => self.renewal = Some((table, 0)),
                 Message::Quiesce(waiting) => self.quiescing.push(waiting),
@@ -360,9 +360,8 @@ impl PoolThread {
         let Some(outbox) = outbox(stream, (peer, wire), &self.hub, self.owner.clone(), number) else {
             return self.hub.admission.leave(&peer, wire == Wire::Http);
         };
-        let client = self
-            .hub
-            .turn(&mut self.scratch.turn, |core, _, now| core.connect(outbox.clone(), wire, (&peer, user), now));
+        let connect = |core: &mut Core, _: &mut TurnScratch, now| core.connect(outbox.clone(), wire, user, now);
+        let client = self.hub.turn(&mut self.scratch.turn, connect);
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire);
         if peer.is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {

@@ -1,6 +1,5 @@
-//! Reports to the operator: log lines about commands, dead letters, and the recovery.
-//!
-//! Must not log while the engine is locked: commands and dead letters are recorded first, and logged later.
+//! Reports to the operator: log lines about commands, dead letters, and the recovery. Must not log while the engine is
+//! locked: commands and dead letters are recorded first, and logged later.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +7,10 @@ use std::time::{Duration, Instant};
 use log::kv::Value;
 use log::{Level, Record};
 
-use crate::binlog::{self, BinlogSettings, OpenError, Opened, RecoveryProgress, Storage};
+use crate::binlog::{self, OpenError, Opened, RecoveryProgress, Storage};
 use crate::engine::{ClientId, Engine, JobId, Span, Time};
 use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request, Wire};
+use crate::settings::config::Config;
 use crate::shared::lock_order::LeafMutex;
 
 /// A command, or output that was sent to a waiting client.
@@ -23,15 +23,9 @@ pub struct CommandEntry {
 }
 
 impl CommandEntry {
-    pub fn for_events(
-        client: ClientId,
-        out: &Output,
-        engine: &Engine,
-        registry: &ClientRegistry,
-        now: Time,
-    ) -> CommandEntry {
-        let mut note =
-            CommandEntry { client, text: "told", subject: LogSubject::default(), reply: notes::of_reply(out, 0) };
+    pub fn told(client: ClientId, out: &Output, engine: &Engine, registry: &ClientRegistry, now: Time) -> CommandEntry {
+        let (subject, reply) = (LogSubject::default(), notes::of_reply(out, 0));
+        let mut note = CommandEntry { client, text: "told", subject, reply };
         note.find_tube(engine, registry, now);
         note
     }
@@ -73,10 +67,9 @@ pub struct TurnLog {
 }
 
 impl TurnLog {
-    /// `slow` is in milliseconds.
-    pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
+    pub fn begin(client: ClientId, first: &Request, slow_millis: Option<u32>) -> TurnLog {
         let is_noting = log::log_enabled!(Level::Trace);
-        let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
+        let slow = slow_millis.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
         let first = if slow.is_some() { first.name() } else { "" };
         TurnLog { client, first, count: 0, is_noting, note: None, slow }
     }
@@ -98,10 +91,9 @@ impl TurnLog {
 
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<CommandEntry>) {
         let Some((mut note, from)) = self.note.take() else { return };
-        note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
-            "waits".to_owned()
-        } else {
-            notes::of_reply(out, from)
+        note.reply = match flow {
+            Flow::Wait | Flow::WaitForInput => "waits".to_owned(),
+            _ => notes::of_reply(out, from),
         };
         note.find_tube(context.engine, context.registry, context.now);
         notes.push(note);
@@ -129,9 +121,9 @@ impl TurnLog {
 }
 
 fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
-    let target = module_path!();
-    let logger = log::logger();
-    logger.log(&Record::builder().args(format_args!("{text}")).level(level).target(target).key_values(&fields).build());
+    let mut record = Record::builder();
+    record.level(level).target(module_path!()).key_values(&fields);
+    log::logger().log(&record.args(format_args!("{text}")).build());
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,11 +138,8 @@ impl SlowReply {
     pub fn log(self) {
         let waited = self.since.elapsed();
         if waited >= self.limit {
-            let fields = [
-                ("client", Value::from(self.client.0)),
-                ("command", Value::from(self.command)),
-                ("binlog-ms", Value::from(millis(waited))),
-            ];
+            let (client, command) = (Value::from(self.client.0), Value::from(self.command));
+            let fields = [("client", client), ("command", command), ("binlog-ms", Value::from(millis(waited)))];
             line(Level::Warn, "slow", &fields);
         }
     }
@@ -191,7 +180,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 pub fn open_log(
     storage: Arc<dyn Storage>,
-    settings: BinlogSettings,
+    config: &Config,
     engine: &mut Engine,
     now: Time,
 ) -> Result<Opened, OpenError> {
@@ -203,7 +192,7 @@ pub fn open_log(
             log::info!("binlog: {}", describe(&progress, start.elapsed()));
         }
     };
-    let opened = binlog::open(storage, settings, engine, now, &mut watch)?;
+    let opened = binlog::open(storage, config.log, engine, now, &mut watch)?;
     for problem in &opened.report.problems {
         log::warn!("binlog: {problem}");
     }
@@ -240,7 +229,7 @@ mod tests {
         out.text().extend_from_slice(b"FOUND 1 of\t0\t0\t0\n.\n");
         for (wire, tube) in [(Wire::Beanstalk, Some(b"default".to_vec())), (Wire::Gearman, None)] {
             registry.enter(client, wire, &"here");
-            assert_eq!(CommandEntry::for_events(client, &out, &engine, &registry, Time::default()).subject.tube, tube);
+            assert_eq!(CommandEntry::told(client, &out, &engine, &registry, Time::default()).subject.tube, tube);
         }
     }
 }

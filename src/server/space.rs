@@ -42,17 +42,13 @@ pub struct Space {
 
 #[derive(Default)]
 pub struct SpaceState {
-    pub waiting: VecDeque<SpaceWaiter>,
+    /// Connections, and the bytes for which they wait.
+    pub waiting: VecDeque<(u64, Arc<Outbox>)>,
     /// Bytes that a copy of a schedule needs.
     requested: u64,
     reserved_until: Option<Instant>,
     maintain: bool,
     stop: bool,
-}
-
-pub struct SpaceWaiter {
-    bytes: u64,
-    outbox: Arc<Outbox>,
 }
 
 pub enum SpaceTask {
@@ -84,7 +80,7 @@ impl Space {
         // Another thread can resume any outbox in the queue, so update the outbox first.
         outbox.await_space();
         *request = SpaceRequest { bytes, waits: request.waits.max(1) };
-        self.state.lock().waiting.push_back(SpaceWaiter { bytes, outbox: outbox.clone() });
+        self.state.lock().waiting.push_back((bytes, outbox.clone()));
         self.changed.notify_one();
     }
 
@@ -92,10 +88,10 @@ impl Space {
         if request.bytes > 0 {
             let mut state = self.state.lock();
             let count = state.waiting.len();
-            state.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.outbox, outbox));
-            let still_waits = state.waiting.len() < count;
+            state.waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, outbox));
+            let is_resumed = state.waiting.len() == count;
             drop(state);
-            if !still_waits {
+            if is_resumed {
                 self.give_back(request.bytes);
             }
         }
@@ -134,13 +130,13 @@ impl Space {
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
-        let some: Vec<SpaceWaiter> = state.waiting.drain(..count).collect();
+        let some: Vec<_> = state.waiting.drain(..count).collect();
         if !some.is_empty() {
-            self.reserved.fetch_add(some.iter().map(|waiting| waiting.bytes).sum(), Ordering::Relaxed);
+            self.reserved.fetch_add(some.iter().map(|(bytes, _)| bytes).sum(), Ordering::Relaxed);
             state.reserved_until = Some(Instant::now() + RESERVED_FOR);
         }
         drop(state);
-        some.into_iter().for_each(|waiting| waiting.outbox.has_space());
+        some.into_iter().for_each(|(_, outbox)| outbox.has_space());
     }
 
     /// Waits for the next task. `retry` means that the disk must be retried soon. A task creates at most `portion`
@@ -159,9 +155,7 @@ impl Space {
                 return SpaceTask::Maintain;
             }
             match state.reserved_until.filter(|_| state.wants_space()) {
-                Some(until) => {
-                    self.changed.wait_until(&mut state, until);
-                }
+                Some(until) => drop(self.changed.wait_until(&mut state, until)),
                 None => {
                     let pause = if retry { RETRY } else { CHECK };
                     state.maintain |= self.changed.wait_until(&mut state, Instant::now() + pause);
@@ -190,11 +184,11 @@ impl SpaceState {
 
 pub fn next_portion(state: &mut SpaceState, max_bytes: u64) -> SpaceTask {
     let (mut bytes, mut count) = (std::mem::take(&mut state.requested), 0);
-    for waiting in &state.waiting {
-        if bytes > 0 && bytes + waiting.bytes > max_bytes {
+    for (more, _) in &state.waiting {
+        if bytes > 0 && bytes + more > max_bytes {
             break;
         }
-        bytes += waiting.bytes;
+        bytes += more;
         count += 1;
     }
     SpaceTask::Make(bytes, count)
@@ -206,11 +200,9 @@ pub struct Staging {
     changed: Condvar,
 }
 
-type Waiter = (Arc<Box<[u8]>>, Arc<Outbox>);
-
 #[derive(Default)]
 struct StagingState {
-    waiting: VecDeque<Waiter>,
+    waiting: VecDeque<(Arc<Box<[u8]>>, Arc<Outbox>)>,
     stop: bool,
 }
 

@@ -18,8 +18,9 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use super::socket::Stream;
 use crate::protocol::Output;
 use crate::settings::config::TlsFiles;
+use crate::shared::files;
 use crate::shared::lease::Lease;
-use crate::shared::{files, pem};
+use crate::shared::pem;
 
 pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     let chain = pem::certificates(&paths.certificate)?;

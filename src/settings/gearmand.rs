@@ -1,7 +1,5 @@
-//! The options of gearmand, for a program that is started under the name gearmand by existing scripts.
-//!
-//! Owns the options, their effects, and their syntax on the command line and in the configuration file. beanpole's long
-//! options are also valid. Must not act on the options.
+//! The options of gearmand, and their syntax on the command line and in the configuration file, for a program that
+//! existing scripts start under the name gearmand. beanpole's long options are also valid. Must not act on the options.
 
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -16,9 +14,6 @@ use crate::shared::machine;
 pub const BAD_USAGE: u8 = 1;
 
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
-
-/// For a server in the background.
-const LOG_FILE: &str = "/var/log/gearmand.log";
 
 #[derive(Debug)]
 pub enum GearmandAction {
@@ -163,7 +158,7 @@ impl Gearmand {
 
     fn finish(&mut self) -> Result<(), String> {
         if !self.log_given && self.daemon {
-            self.log = Log::File(PathBuf::from(LOG_FILE));
+            self.log = Log::File(PathBuf::from("/var/log/gearmand.log"));
         }
         let Gearmand { settings, hosts, port, ignored, .. } = self;
         settings.config.ends_when_drained = true;

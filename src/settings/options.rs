@@ -1,7 +1,6 @@
-//! The table of the server's options, for the parser, the usage, and the test of the man page.
+//! The table of the server's options, for the parser, the usage, and the test of the man page. Must not act on them.
 //!
-//! Owns the names, the parsers and the help texts of options. The options of beanstalkd keep their meaning, and have
-//! long names as well. Must not act on the options.
+//! The options of beanstalkd keep their meaning, and have long names as well.
 
 use std::path::PathBuf;
 

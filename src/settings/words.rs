@@ -1,6 +1,4 @@
-//! The parser of command lines.
-//!
-//! Owns the definition of an option, the format of the usage, and the syntax of options: bundled letters, `--long
+//! The definition of an option, the format of the usage, and the parser of command lines: bundled letters, `--long
 //! value` and `--long=value`. Must not depend on the meaning of an option.
 
 use std::collections::VecDeque;
