@@ -1,7 +1,5 @@
-//! The time at which the timer thread wakes up.
-//!
-//! A thread that adds an earlier deadline advances the alarm. A thread that removes a deadline does not change the alarm,
-//! because a spurious wake-up is cheaper than another lock.
+//! The time at which the timer thread wakes up. A thread that removes a deadline does not change the alarm, because a
+//! spurious wake-up is cheaper than another lock.
 
 use super::clock::Clock;
 use crate::engine::Time;
@@ -21,7 +19,6 @@ impl Alarm {
         Alarm { at: AtomicU64::new(Time::NEVER.nanos()), stop: LeafMutex::new(false), changed: Condvar::default() }
     }
 
-    /// Does nothing if the alarm is set to an earlier time.
     pub fn advance(&self, at: Time) {
         let is_earlier = || at.nanos() < self.at.load(Ordering::Acquire);
         if is_earlier() {

@@ -1,6 +1,4 @@
 //! The background threads: the timer, which sleeps until the engine's next deadline, and the threads of the log.
-//!
-//! Owns the pauses of each thread. Must not decide when to write or sync; the module `durability` does.
 
 use std::time::{Duration, Instant};
 

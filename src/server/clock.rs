@@ -1,7 +1,5 @@
 //! The clock, which is the only source of the queue's time.
 //!
-//! Owns the relation between the monotonic clock and the wall clock. Must not sleep.
-//!
 //! Enforces promise P11 of beanpole-promises(7).
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -15,7 +13,6 @@ use crate::engine::{Span, Time};
 pub enum Clock {
     /// Changes of the system's wall clock after startup have no effect.
     System {
-        /// The wall-clock time at `anchor`.
         wall: Time,
         anchor: Instant,
         /// Nanoseconds from 1970 to the origin of the monotonic clock.
@@ -83,8 +80,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time of a command that directly follows a command at `before`, without unlocking the engine. Adding
-    /// one nanosecond is cheaper than reading the clock, and a command takes longer.
+    /// Adding one nanosecond is cheaper than reading the clock, and a command takes longer.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),

@@ -1,7 +1,6 @@
-//! One connection, which belongs to a single pool thread.
+//! One connection, which belongs to a single pool thread. The thread lends its buffers to a connection that has work,
+//! so an idle connection uses little memory. Must not write to the socket, as the `Outbox` does.
 //!
-//! Owns the undecoded input, the pending requests, and the client's identity. The thread lends its buffers while the
-//! connection has work, so an idle connection uses little memory. Must not write to the socket, as the `Outbox` does.
 //! Enforces promise P24 of beanpole-promises(7).
 
 mod account;
@@ -9,7 +8,7 @@ mod account;
 mod secure;
 
 use std::io::{Error, ErrorKind, IoSliceMut};
-use std::os::fd::AsRawFd;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ use super::hub::{Core, Hub, TurnScratch};
 use super::memory::MIN_READ;
 use super::reports::TurnLog;
 use super::timeouts::AwaitedPart;
-use crate::access::{AccessTable, ClientAccess};
+use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
 use crate::protocol::{end_wait, Dialogue, Flow, Output, Request, Wire};
@@ -49,7 +48,6 @@ const FIRST_BUFFER: usize = 4 * 1024;
 /// Maximum size of a thread's buffer. Larger reads go directly into the body of a job.
 const LAST_BUFFER: usize = 256 * 1024;
 
-/// Resources that a pool thread lends to the connection being served.
 #[derive(Debug)]
 pub struct ThreadScratch {
     pub turn: TurnScratch,
@@ -79,7 +77,7 @@ pub struct Connection {
     clear: bool,
     /// `true` if the connection accepts no more requests, and closes when all output has been sent.
     pub(super) closing: bool,
-    access: Option<Box<ClientAccess>>,
+    pub(super) access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client has not authenticated yet.
     pub probation: Option<Box<(Instant, Unauthenticated)>>,
     wrong_token: WrongToken,
@@ -133,10 +131,7 @@ struct Batch {
 }
 
 /// The undecoded part of the thread's buffer.
-struct Input {
-    from: usize,
-    to: usize,
-}
+type Input = Range<usize>;
 
 impl Connection {
     pub fn new(outbox: Arc<Outbox>, client: ClientId, wire: Wire) -> Connection {
@@ -158,10 +153,6 @@ impl Connection {
         }
     }
 
-    pub fn file(&self) -> usize {
-        self.outbox.stream.as_raw_fd() as usize
-    }
-
     pub fn set_ready(&mut self, readiness: Readiness) {
         self.ready.readable |= readiness.readable || readiness.urgent || readiness.half_closed;
         self.ready.urgent |= readiness.urgent;
@@ -169,7 +160,6 @@ impl Connection {
         self.ready.gone |= readiness.gone;
     }
 
-    /// Returns the number of an HTTP client's requests, and what the connection waits for.
     pub fn awaited(&self) -> (u64, AwaitedPart) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
@@ -177,7 +167,7 @@ impl Connection {
             None if self.wrong_token != WrongToken::None => AwaitedPart::Delay,
             None => AwaitedPart::Server,
             Some(0) if has_body => AwaitedPart::Body,
-            Some(0) if self.has_rest() => AwaitedPart::Head,
+            Some(0) if self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty()) => AwaitedPart::Head,
             Some(unread) => AwaitedPart::Client(unread),
         };
         (count, awaited)
@@ -188,7 +178,6 @@ impl Connection {
         self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out))
     }
 
-    /// Returns `true` if all output has been sent or can never be sent.
     pub fn is_drained(&self) -> bool {
         matches!(self.outbox.write_state(0, true, true), WriteState::Ended | WriteState::Waiting)
     }
@@ -199,8 +188,8 @@ impl Connection {
         }
         let mut input = self.load_input(thread);
         let next = self.work_through(&mut input, hub, thread);
-        if input.from < input.to {
-            self.backlog().rest = thread.buffer[input.from..input.to].into();
+        if input.start < input.end {
+            self.backlog().rest = thread.buffer[input.clone()].into();
         }
         let backlog = self.backlog();
         let pending = if backlog.pending.is_empty() { 0 } else { backlog.pending.iter().map(Request::footprint).sum() };
@@ -258,7 +247,7 @@ impl Connection {
     }
 
     fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
-        let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
+        let has_input = |it: &Connection, input: &Input| input.start < input.end || it.has_pending();
         if self.ready.readable && !has_input(self, input) {
             // The input that the poller reported may have been read already.
             self.read(input, hub, thread);
@@ -278,7 +267,7 @@ impl Connection {
 
     /// `true` if there may be unprocessed input, including its end.
     fn has_more(&self, input: &Input) -> bool {
-        input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
+        input.start < input.end || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
     fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
@@ -291,7 +280,7 @@ impl Connection {
             thread.buffer.resize(LAST_BUFFER, 0);
         }
         thread.buffer[..to].copy_from_slice(&rest);
-        Input { from: 0, to }
+        0..to
     }
 
     /// Returns the number of bytes read, but at least 1. The missing part of a body is read directly into the body.
@@ -299,20 +288,20 @@ impl Connection {
         let max_bytes = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let max_bytes = max_bytes.min(hub.memory.allowance()).max(MIN_READ);
         let buffer = &mut thread.buffer;
-        buffer.copy_within(input.from..input.to, 0);
-        *input = Input { from: 0, to: input.to - input.from };
-        if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
+        buffer.copy_within(input.clone(), 0);
+        *input = 0..input.len();
+        if input.end > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
             buffer.resize(buffer.len() * 2, 0);
         }
         #[cfg(feature = "tls")]
         if self.outbox.tls.is_some() {
             return self.read_tls(input, max_bytes, hub, thread);
         }
-        let end = buffer.len().min(input.to.saturating_add(max_bytes));
+        let end = buffer.len().min(input.end.saturating_add(max_bytes));
         let gap = self.dialogue.gap(hub.memory.room()).unwrap_or_default();
         let gap_length = gap.len();
-        let room = gap_length + end - input.to;
-        let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..end])];
+        let room = gap_length + end - input.end;
+        let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.end..end])];
         let slices = if gap_length == 0 { &mut slices[1..] } else { &mut slices[..] };
         let result = self.outbox.stream.read(slices);
         let read = *result.as_ref().unwrap_or(&1);
@@ -323,7 +312,7 @@ impl Connection {
                 if gap_length > 0 {
                     self.dialogue.filled(count.min(gap_length));
                 }
-                input.to += count.saturating_sub(gap_length);
+                input.end += count.saturating_sub(gap_length);
                 if count < room {
                     // A short read means that the socket is empty. The poller will report more data or the end.
                     self.ready.readable = self.ready.half_closed || self.ready.urgent;
@@ -351,21 +340,19 @@ impl Connection {
         (self.ready.readable, self.ready.half_closed) = (false, true);
     }
 
-    /// Returns the next request, and queues later requests. Most inputs contain a single request.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.backlog().pending.pop_front();
         // Without new input, only an upload can complete a request, because its bytes bypass the buffer.
-        if input.from == input.to && !self.dialogue.is_uploading() {
+        if input.start == input.end && !self.dialogue.is_uploading() {
             return first;
         }
         let mut limits = hub.limits();
         // Decode a single request, because the limits for later requests change when a token is accepted.
         let is_unauthenticated = self.is_unauthenticated();
         if is_unauthenticated {
-            // Unauthenticated clients cannot store anything.
             limits.room = 0;
         }
-        let mut bytes = &thread.buffer[input.from..input.to];
+        let mut bytes = &thread.buffer[input.clone()];
         while self.backlog().pending.len() + 1 < BATCH {
             // Frequent requests have a separate branch, which saves a copy.
             if let Some(request) = self.dialogue.next_plain(&mut bytes, &limits) {
@@ -379,7 +366,7 @@ impl Connection {
                 break;
             }
         }
-        input.from = input.to - bytes.len();
+        input.start = input.end - bytes.len();
         first
     }
 
@@ -399,7 +386,7 @@ impl Connection {
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
         let mut turn_log = TurnLog::begin(self.client, &first, hub.config.slow);
-        let bytes = &thread.buffer[..input.to];
+        let bytes = &thread.buffer[..input.end];
         hub.turn(&mut thread.turn, |core, scratch, now| {
             let before = core.required();
             let mut batch = self.execute((first, bytes), (core, scratch), hub, now, &mut out, &mut turn_log);
@@ -461,8 +448,7 @@ impl Connection {
         }
     }
 
-    /// Passes on the replies of a batch while the engine is locked. In the state [`WriteState::Clear`], the caller
-    /// sends the replies; otherwise they are appended to the outbox. Returns `true` if the outbox has output to send.
+    /// In [`WriteState::Clear`], the caller sends the replies. Returns `true` if the outbox has output to send.
     fn hand_over(
         &mut self,
         batch: Batch,
@@ -530,15 +516,6 @@ impl Connection {
             log::debug!("{}: is {name}", self.client.0);
         }
         self.access = Some(access);
-    }
-
-    pub fn must_authenticate_by(&self, until: Instant) -> bool {
-        self.probation.as_ref().is_some_and(|probation| probation.0 == until)
-    }
-
-    /// Applies a new access file. Returns `false` if the file does not admit the client.
-    pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
-        self.access.as_mut().is_none_or(|access| access.renew(table))
     }
 
     /// Returns the outbox if its last reply is delayed until [`Outbox::release`].

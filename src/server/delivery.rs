@@ -1,7 +1,6 @@
-//! The output side of one connection, which several threads share.
-//!
-//! A thread appends a reply while it holds the engine's lock, which determines the order, and sends the reply without
-//! the lock. Only one thread at a time writes to the socket, so a reply never overtakes an earlier reply.
+//! The output side of one connection, which several threads share. A thread appends a reply while it holds the engine's
+//! lock, which determines the order, and sends the reply without the lock. Only one thread at a time writes to the
+//! socket, so a reply never overtakes an earlier reply.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
@@ -20,8 +19,7 @@ use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 
 const SLICES: usize = 16;
 
-/// Maximum writes in a row per flush. The owner sends the rest, so that one connection does not delay the timer thread
-/// or other pool threads.
+/// The owner sends the rest, so that one connection does not delay the timer thread or other pool threads.
 const ROUNDS: usize = 4;
 
 /// In bytes. Allocating a buffer for every batch of pipelined commands would cost more than the commands.
@@ -122,8 +120,8 @@ impl OutboxState {
         self.unsent.as_ref().and_then(|unsent| unsent.stuck)
     }
 
-    /// Charges output above `CONNECTION_COST`, which every connection is charged. A writing thread does this after its
-    /// write, so the call then does nothing.
+    /// Charges output above `CONNECTION_COST`. A writing thread does this after its write, so the call then does
+    /// nothing.
     fn charge(&mut self, memory: &Memory) {
         let Some(unsent) = self.unsent.as_mut().filter(|_| self.writer == Writer::None) else { return };
         let mut footprint = unsent.output.footprint();
@@ -148,8 +146,8 @@ impl OutboxState {
         }
     }
 
-    /// Drops a client that does not read its events. Returns `true` if the owner must be notified. Freeing the output
-    /// may be slow, so it is freed with the connection.
+    /// Returns `true` if the owner must be notified. Freeing the output may be slow, so it is freed with the
+    /// connection.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
         self.give_up(Peer::Dropped)
@@ -166,14 +164,12 @@ impl OutboxState {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// The owner reads input, and appends replies to the outbox.
     Open,
     /// Like `Open`, but the outbox stays empty, so the owner can call [`Outbox::send`].
     Clear,
     Waiting,
     /// The owner waits until replies are durable, the log has space, or the client has read more output.
     Blocked,
-    /// The owner closes the connection: all output has been sent, or nothing more can be sent.
     Ended,
 }
 
@@ -205,7 +201,6 @@ impl Outbox {
         0
     }
 
-    /// Returns `false` if the peer has disconnected.
     pub fn flush_tls(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -330,8 +325,7 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token as usize));
     }
 
-    /// Returns the owner's next step. `more` means that the owner has work and must be notified when it can continue;
-    /// otherwise events do not wake the owner.
+    /// `more` means that the owner has work and must be notified when it can continue. Otherwise, no event wakes it.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.writer != Writer::None || state.length() > 0;
@@ -354,8 +348,7 @@ impl Outbox {
         write_state
     }
 
-    /// Sends the owner's replies without a lock, which is only allowed in [`WriteState::Clear`]. Returns `false` if
-    /// this state has ended.
+    /// Sends replies without a lock in [`WriteState::Clear`]. Returns `false` if this state has ended.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {

@@ -1,8 +1,7 @@
-//! Durable replies: which replies wait for the log, and when the log's threads write and sync.
+//! Which replies wait for the log, and when the log's threads write and sync: after a pool thread has served several
+//! connections, a single write (with `-f0` also a sync) makes all their replies durable. On a slow disk, the log's
+//! threads write and sync instead, so that commands that do not need the disk are not delayed.
 //!
-//! After a pool thread has served several connections, a single write (with `-f0` also a sync) makes all their replies
-//! durable. On a slow disk, the log's threads write and sync instead, so that commands that do not need the disk are not
-//! delayed. Must not depend on the log format.
 //! Enforces promises P12 and P14 of beanpole-promises(7).
 
 use std::collections::VecDeque;
@@ -104,8 +103,8 @@ impl Durability {
         }
     }
 
-    /// Returns the promise of commands that changed the required log positions from `before` to `after`. `None` means
-    /// that their replies need not wait. The engine must be locked.
+    /// Returns `None` if replies to commands that changed the required positions need not wait. The engine must be
+    /// locked.
     pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
         let is_put = after.put_count > before.put_count;
         let must_wait =
@@ -113,8 +112,8 @@ impl Durability {
         must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Appends replies, and delays them until the log fulfills `promise`. `waits` means that the last command blocks
-    /// the client. Returns `true` if output can be sent now. The engine must be locked.
+    /// `waits` means that the last command blocks the client. Returns `true` if output can be sent now. The engine must
+    /// be locked.
     pub fn hold(
         &self,
         promise: Promise,
@@ -153,7 +152,6 @@ impl Durability {
         self.appended.load(Ordering::Acquire) > self.committed.load(Ordering::Acquire)
     }
 
-    /// With `may_sync`, this thread also syncs on a fast disk.
     pub fn commit(&self, access: &impl JournalAccess, may_sync: bool, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
@@ -223,8 +221,7 @@ impl Durability {
             released.extend(held_replies.pop_front());
         }
         if self.wal.is_failing() {
-            // All changes are valid, and become durable when the disk recovers. Only the acknowledgment of a new job
-            // must wait.
+            // All changes are valid. Only the acknowledgment of a new job must wait until the disk recovers.
             let all = std::mem::take(&mut *held_replies).into_iter();
             let (keep, released_now): (_, VecDeque<HeldReply>) = all.partition(|reply| reply.promise.is_put);
             *held_replies = keep;
@@ -299,7 +296,6 @@ impl Durability {
         self.syncer.stop();
     }
 
-    /// Makes all records durable after the log's threads have ended.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         self.wal.close(access, now);
         self.release(&mut Output::new());

@@ -1,7 +1,5 @@
-//! Identification of clients, and the current access file.
-//!
-//! Owns reading the access file, the credentials of the peers of Unix sockets, and the rate limit of log lines. Must
-//! not decide what a client may do; the module `access` does.
+//! Identification of clients, the current access file, and the rate limit of log lines. Must not decide what a client
+//! may do; the module `access` does.
 
 use std::fmt;
 use std::io;
@@ -73,7 +71,6 @@ impl LogLimit {
         LogLimit(LeafMutex::new((None, 0)))
     }
 
-    /// Logs `event` with the number of events since the last line, or only counts `event` if it is too early.
     pub fn log(&self, level: Level, event: fmt::Arguments) {
         let mut logged = self.0.lock();
         if logged.0.is_some_and(|at| at.elapsed() < QUIET) {

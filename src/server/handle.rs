@@ -1,6 +1,4 @@
 //! The inbox of a pool thread, as seen by other threads.
-//!
-//! Owns the kinds of messages, and the flag that shows whether the thread is asleep. Must not process messages.
 
 use std::sync::Arc;
 
@@ -17,7 +15,7 @@ pub enum Message {
     /// Harmless if the number was reused.
     Resume(usize),
     Renew(Arc<AccessTable>),
-    /// Reply when all earlier input and messages have been processed.
+    /// Drop the sender when all earlier input and messages have been processed.
     Quiesce(Sender<()>),
     Stop,
 }

@@ -1,7 +1,4 @@
 //! The server process: statistics, identity and user.
-//!
-//! Owns the information about the process that clients can see. Must not determine limits of the machine; the module
-//! `machine` does.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -33,7 +30,6 @@ pub struct Process {
     facts: Facts,
     pub rejected: AtomicU64,
     failed_auths: AtomicU64,
-    /// Connections dropped because of a memory shortage or a connection limit.
     pub dropped: AtomicU64,
     resident: AtomicU64,
     open_files: AtomicU64,
@@ -131,8 +127,7 @@ pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// Returns 16 hexadecimal digits with a letter other than "e", because YAML parsers would read other digits as a
-/// number.
+/// Contains a letter other than "e", because YAML parsers would read other digits as a number.
 fn identity() -> String {
     loop {
         let id = format!("{:016x}", random());

@@ -35,8 +35,7 @@ const BACKGROUND_SHARE: u64 = 2;
 const HISTORY_PART: usize = 16;
 const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
-/// Minimum time between two rounds of deadlines. One round processes many deadlines in quick succession, while an
-/// isolated deadline is not delayed.
+/// One round processes many deadlines in quick succession, while an isolated deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
 #[derive(Debug)]
@@ -58,7 +57,6 @@ pub struct TurnScratch {
     pub now: Time,
     /// Divides the engine's step budget. 0 counts as 1.
     pub step_divisor: u64,
-    /// How long the thread last waited for the engine's lock, if slow commands are logged.
     pub locked: Duration,
     pub notes: Vec<CommandEntry>,
     stays: Vec<Stay>,
@@ -76,7 +74,6 @@ pub struct Hub {
     pub(super) config: Config,
     pub(super) memory: Arc<Memory>,
     fingerprints: Fingerprints,
-    /// The timer thread frees these values; see [`Hub::discard`].
     pub(super) discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     pub(super) admission: Admission,
     pub(super) gate: Option<Gate>,
@@ -155,9 +152,8 @@ impl Hub {
         })
     }
 
-    /// Locks the engine, processes due deadlines, calls `work`, and delivers the events. `work` must call
-    /// [`Core::deliver_events`] between two engine operations. The time passed to `work` never decreases from turn to
-    /// turn.
+    /// Between two engine operations, `work` must call [`Core::deliver_events`]. The time passed to `work` never
+    /// decreases.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         self.check_resident();
         let start = self.config.slow.map(|_| Instant::now());
@@ -264,7 +260,6 @@ impl Hub {
         }
     }
 
-    /// Advances a manual clock. Each deadline is processed at its own time.
     pub fn pass(&self, span: Span) {
         let mut scratch = TurnScratch::default();
         // `Time::NEVER` is reserved.
@@ -305,7 +300,6 @@ impl Hub {
         self.alarm.stop();
     }
 
-    /// Closes every connection, even if the hub stays referenced.
     pub fn close(&self) {
         self.core.lock().outboxes.clear();
     }
@@ -436,8 +430,7 @@ impl Core {
         }
     }
 
-    /// Delays the next event if it delivers `job`. Otherwise, the client has requested the job itself, and its reply is
-    /// delayed by the log's required position.
+    /// Delays the next event if it delivers `job`. Otherwise, `job` is in a reply, which waits for the log anyway.
     fn hold_freed(&self, hub: &Hub, job: JobId) {
         let Some(Event::Reserved { client, job: next }) = self.engine.next_event() else { return };
         let outbox = self.outboxes.get(client.0 as usize).and_then(Option::as_ref).filter(|_| *next == job);

@@ -1,7 +1,4 @@
-//! Memory that all threads share.
-//!
-//! Owns the limits that depend on the available memory, the queue of values that are slow to free, and the return of
-//! memory to the system. Must not close connections; the pool does.
+//! Limits that depend on the available memory, values that are slow to free, and the return of memory to the system.
 
 use super::delivery::EventLimits;
 use super::hub::Hub;
@@ -16,7 +13,6 @@ const MIN_EVENTS: usize = 16 << 10;
 /// Like `MIN_EVENTS`, if unread replies exceed their share of memory and the client's socket is full.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
-/// Values that the timer thread frees before it checks for deadlines. Freeing may be slow.
 const DROPPED: usize = 16;
 
 const GIVE_BACK: Span = Span::from_secs(1);
@@ -57,7 +53,6 @@ impl Hub {
         self.alarm.advance(self.next_give_back(self.clock.now()));
     }
 
-    /// Takes a few milliseconds, so the timer thread calls it.
     pub fn give_back(&self) {
         if self.memory.has_freed_much() {
             self.memory.gave_back();

@@ -1,10 +1,8 @@
-//! Listener threads, one per listening address, which block in `accept` and hand connections to pool threads.
-//!
-//! Owns this hand-over, and the replies to rejected clients. If file descriptors or memory run out, a listener thread
-//! waits and tries again. Must not serve connections.
+//! Listener threads, one per listening address, which block in `accept`, and hand connections to pool threads or reject
+//! them. If file descriptors or memory run out, a listener thread waits and tries again.
 
 use std::collections::VecDeque;
-use std::io::{self, Error, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -60,7 +58,9 @@ pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
                 acceptor.admit(stream, peer);
             }
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
-            Err(error) if is_out_of_files(&error) && acceptor.spare.is_some() => acceptor.accept_on_spare(),
+            Err(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) && acceptor.spare.is_some() => {
+                acceptor.accept_on_spare();
+            }
             Err(error) => {
                 if !short {
                     log::error!("{}: no connection can be accepted: {error}", listener.name());
@@ -71,10 +71,6 @@ pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
             }
         }
     }
-}
-
-fn is_out_of_files(error: &Error) -> bool {
-    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
 impl Acceptor<'_> {
@@ -130,8 +126,7 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Sends the reason if the socket accepts it immediately. Reads the input first, because unread input would reset
-    /// the connection and lose the reply.
+    /// Reads the input first, because unread input would reset the connection and lose the reply.
     fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);

@@ -1,7 +1,5 @@
-//! The server's memory account.
-//!
-//! Owns the memory limits. The engine counts its own memory, and connections charge unprocessed input and unread
-//! output. The sum is at most `--max-memory`. Must not depend on connections; each connection requests its own memory.
+//! The server's memory account. The engine counts its own memory, and connections charge unprocessed input and unread
+//! output. The sum is at most `--max-memory`.
 //!
 //! Enforces promise P21 of beanpole-promises(7).
 
@@ -22,8 +20,7 @@ const SHARE: u64 = 8;
 /// These bytes can be read without free memory, because a command that frees memory must be read first.
 pub const MIN_READ: usize = 4 * 1024;
 
-/// The account can grow by this much before the system's free memory is checked again, because the limits of a process
-/// are not always known.
+/// Growth of the account between checks of the system's memory, because not all limits of a process are known.
 const TRIAL: u64 = 2 << 20;
 
 /// After the system ran out of memory, clients must free this many bytes before memory is used again.
@@ -35,8 +32,7 @@ const MIN_FREED: u64 = 8 << 20;
 /// More freed bytes are always returned. Returning even more would block other threads for too long.
 const MAX_FREED: u64 = 32 << 20;
 
-/// The process may exceed the limit by this much for the program, its threads, and fragmentation. A larger process gets
-/// no more memory, even if the account is below the limit.
+/// For the program, its threads, and fragmentation. A larger process gets no more memory.
 const BEYOND: u64 = 24 << 20;
 
 /// Growth of the account between checks of the process size.
@@ -51,8 +47,8 @@ const MIN_ROOM: u64 = 128 * 1024;
 /// A new connection needs this much while memory is exhausted.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// The system must have spare memory, because a growing table doubles its size: `SPARE` plus a quarter of the account,
-/// at most `MAX_SPARE`.
+/// A growing table doubles its size, so the system must have `SPARE` plus a quarter of the account, at most
+/// `MAX_SPARE`.
 const SPARE: u64 = 4 << 20;
 const MAX_SPARE: u64 = 256 << 20;
 
@@ -138,12 +134,10 @@ impl Memory {
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
 
-    /// `true` if the reserve is used too.
     pub fn is_full(&self) -> bool {
         self.taken() >= self.max
     }
 
-    /// `true` if clients that do not read must be dropped.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
         let taken = self.taken().saturating_sub(self.leaving());
@@ -216,8 +210,7 @@ impl Memory {
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks whether the system has the memory that clients can use until the next check, and spare memory. Does
-    /// nothing if the last check succeeded and the account has not grown. Must not be called concurrently.
+    /// Checks whether the system has memory until the next check, and spare memory. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);

@@ -1,6 +1,4 @@
-//! The server: sockets, threads, locks and a clock around the engine.
-//!
-//! Owns startup, from a configuration to a running server. Must not implement commands or queue rules.
+//! The server: sockets, threads, locks and a clock around the engine. Must not implement commands or queue rules.
 
 mod admission;
 mod alarm;

@@ -1,8 +1,6 @@
-//! The pool: a fixed number of threads that serve all connections. A connection stays with one thread, unless the disk
-//! blocks that thread and a spare thread takes over the whole state.
-//!
-//! Each socket is registered once, with edge-triggered readiness, so idle clients, clients that do not read, and urgent
-//! data cost no system calls. Must not interpret requests.
+//! The threads that serve all connections. A connection stays with one thread, unless the disk blocks that thread and a
+//! spare thread takes over its whole state. Each socket is registered once, with edge-triggered readiness, so idle
+//! clients, clients that do not read, and urgent data cost no system calls. Must not interpret requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +23,7 @@ use super::handle::{Message, ThreadHandle};
 use super::hub::{Core, Hub, TurnScratch};
 use super::listener::{Arrival, Arrivals};
 use super::socket::{PeerAddress, Stream};
-use super::timeouts::{ClientActivity, HttpConnections, Idle, Probation, MAX_CLOSED};
+use super::timeouts::{HttpConnections, Idle, Probation, MAX_CLOSED};
 #[cfg(feature = "tls")]
 use super::tls::TlsSession;
 use crate::access::AccessTable;
@@ -81,9 +79,7 @@ pub struct PoolThread {
     pub(super) connections: Slab<Connection>,
     /// Maps file descriptors to keys in `connections`, or [`VACANT`].
     numbers: Vec<u32>,
-    /// The keys of connections with queued work, first to serve first.
     pub(super) queue: VecDeque<usize>,
-    /// Queued connections served since the last write to the log.
     turns: u32,
     scratch: ThreadScratch,
     relieved: Option<Instant>,
@@ -96,7 +92,6 @@ pub struct PoolThread {
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// Returns `None` if TLS is required but not available.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
 fn outbox(
     stream: Stream,
@@ -147,8 +142,7 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Only one queued connection is
-    /// served between two polls, so a client with a single command waits for at most one queued connection.
+    /// Only one queued connection is served between two polls, so a client with a single command waits for at most one.
     pub fn run(mut self: Box<Self>, relief: &Relief) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
@@ -169,9 +163,7 @@ impl PoolThread {
             self.wait(&mut events, wait);
             self.owner.is_awake();
             if rests && events.is_empty() {
-                for waiting in self.quiescing.drain(..) {
-                    let _ = waiting.send(());
-                }
+                self.quiescing.clear();
             }
             if self.serve(&events, !rests).is_break() {
                 return self.stop(&mut events);
@@ -276,8 +268,7 @@ impl PoolThread {
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns the connections that use much memory and have been inactive for `patience`, first to drop first: `true`
-    /// for an unauthenticated client, the bytes, the time of inactivity, and the key.
+    /// Returns whether the client is unauthenticated, the bytes, the silence, and the key; first to drop first.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
@@ -294,7 +285,8 @@ impl PoolThread {
     /// Also sends delayed replies. Returns the time until the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
-            if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
+            let probation = self.connections.get(number).and_then(|connection| connection.probation.as_ref());
+            if probation.is_some_and(|probation| probation.0 == until) {
                 let peer = self.connections[number].outbox.peer;
                 LATE.log(Level::Info, format_args!("{peer}: closed: it has not authenticated in time"));
                 self.close(number);
@@ -312,7 +304,7 @@ impl PoolThread {
         let end = from.saturating_add(RENEWALS);
         for number in from..end.min(self.connections.capacity()) {
             let Some(connection) = self.connections.get_mut(number) else { continue };
-            if !connection.renew(&table) {
+            if connection.access.as_mut().is_some_and(|access| !access.renew(&table)) {
                 log::info!("{}: closed: the access file has changed", connection.outbox.peer);
                 self.close(number);
             }
@@ -382,8 +374,7 @@ impl PoolThread {
         self.numbers[file] = number as u32;
     }
 
-    /// If many connections are active, the connection joins the queue unless it is light (see [`Connection::light`]),
-    /// so that light connections are served first.
+    /// If many connections are active, light connections (see [`Connection::light`]) are served first.
     fn on_ready(&mut self, number: usize, readiness: Readiness, many_active: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
@@ -450,7 +441,7 @@ impl PoolThread {
                 break;
             }
             let unread = if engaged { None } else { connection.outbox.unread() };
-            if idle.is_timed_out(number, unread.map_or(ClientActivity::Engaged, ClientActivity::Unread), now) {
+            if idle.is_timed_out(number, unread, now) {
                 silent.push(number);
             }
         }
@@ -492,7 +483,7 @@ impl PoolThread {
     fn close(&mut self, number: usize) {
         self.http.leave(number);
         let mut connection = self.connections.remove(number);
-        self.numbers[connection.file()] = VACANT;
+        self.numbers[connection.outbox.stream.as_raw_fd() as usize] = VACANT;
         let operation = connection.take_operation();
         if connection.queued {
             self.queue.retain(|&other| other != number);
@@ -535,7 +526,7 @@ const RELIEF_CHECK: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Relief {
     lent: LeafMutex<Vec<Option<Box<PoolThread>>>>,
-    check: Bell,
+    pub(super) check: Bell,
 }
 
 impl Relief {
@@ -555,7 +546,6 @@ impl Relief {
         self.lent.lock()[thread].take()
     }
 
-    /// Returns the state of a blocked thread, or `None` if the server stops.
     pub fn wait(&self, log: &Durability) -> Option<Box<PoolThread>> {
         while self.check.wait(|| true) {
             let mut lent = self.lent.lock();
@@ -568,10 +558,6 @@ impl Relief {
             self.check.ring_by(Instant::now() + RELIEF_CHECK);
         }
         None
-    }
-
-    pub fn stop(&self) {
-        self.check.stop();
     }
 }
 

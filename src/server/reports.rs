@@ -13,7 +13,6 @@ use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, 
 use crate::settings::config::Config;
 use crate::shared::lock_order::LeafMutex;
 
-/// A command, or output that was sent to a waiting client.
 #[derive(Debug)]
 pub struct CommandEntry {
     client: ClientId,
@@ -175,7 +174,6 @@ impl Stays {
     }
 }
 
-/// Interval between reports of the progress.
 const EVERY: Duration = Duration::from_secs(1);
 
 pub fn open_log(

@@ -1,7 +1,5 @@
-//! The threads and listeners of a running server.
-//!
-//! Owns the order of startup and shutdown. When a client requests a shutdown, a separate thread stops the server,
-//! because a pool thread cannot wait for its own end. Must not serve connections.
+//! The threads and listeners of a running server, and the order of startup and shutdown. When a client requests a
+//! shutdown, a separate thread stops the server, because a pool thread cannot wait for its own end.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -98,8 +96,7 @@ impl Running {
         self.owners.iter().for_each(|owner| owner.send(Message::Renew(table.clone())));
     }
 
-    /// Waits until `connections` connections have been accepted since startup and no pool thread has work. One thread
-    /// can create work for another thread, so all threads are asked twice.
+    /// One thread can create work for another thread, so all threads are asked twice.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         let accepted = || self.hub.with_engine(|engine, _| engine.total_connections());
@@ -110,15 +107,14 @@ impl Running {
             let (sender, quiet) = unbounded();
             self.owners.iter().for_each(|owner| owner.send(Message::Quiesce(sender.clone())));
             drop(sender);
-            // Ends when every thread has replied or exited.
+            // Ends when every thread has dropped its sender.
             quiet.iter().for_each(drop);
         }
     }
 
     pub fn stop(&mut self) {
         self.hub.stop();
-        for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
-            let (listener, wire) = listener;
+        for (thread, (listener, wire)) in self.listener_threads.drain(..).zip(&self.listeners) {
             let inherited = self.inherited && *wire == Wire::Beanstalk;
             // Repeat, because another server may accept the connection to an inherited socket.
             while !thread.is_finished() {
@@ -128,18 +124,14 @@ impl Running {
             let _ = thread.join();
         }
         self.listeners.clear();
-        self.relief.stop();
+        self.relief.check.stop();
         self.owners.drain(..).for_each(|owner| owner.send(Message::Stop));
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
         // The last replies and changes of pool threads depend on the log's threads.
         if let Some(log) = &self.hub.log {
             log.stop();
             let threads = self.log_threads.len();
-            for thread in self.log_threads.drain(..) {
-                let _ = thread.join();
-            }
+            self.log_threads.drain(..).for_each(|thread| drop(thread.join()));
             if threads > 0 {
                 log.close(&*self.hub, self.hub.clock.now());
             }

@@ -1,7 +1,4 @@
-//! Streams and listeners over TCP and Unix sockets.
-//!
-//! Owns the differences between TCP and Unix sockets, and the files of Unix sockets. A socket file is removed when its
-//! listener is closed, unless another server listens on the file. Must not depend on protocols.
+//! Streams and listeners over TCP and Unix sockets. Must not depend on protocols.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -33,8 +30,7 @@ const BACKLOG: i32 = 1024;
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Non-blocking. One thread reads while any thread may write, so no method needs exclusive access. A Unix socket is
-/// also a `TcpStream`, because the system calls are the same.
+/// One thread reads while any thread may write. A Unix socket is also a `TcpStream`: the system calls are the same.
 #[derive(Debug)]
 pub struct Stream(TcpStream);
 
@@ -72,8 +68,7 @@ impl Stream {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Events are edge-triggered and include urgent data, because a read stops at the urgent mark even if more data
-    /// follows.
+    /// Includes urgent data, because a read stops at the urgent mark even if more data follows.
     pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         let interest = system::URGENT.map_or(both, |urgent| both | urgent);
@@ -96,7 +91,6 @@ impl AsRawFd for Stream {
 /// The address of a client. Smaller than [`SocketAddr`], because each connection has one.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress {
-    /// `None` for a Unix socket.
     ip: Option<IpAddr>,
     port: u16,
     scope: u32,
@@ -146,8 +140,7 @@ pub struct SocketFile {
     entry: FileEntry,
 }
 
-/// A TCP address accepts connections after [`Bound::listen`]. A Unix socket listens immediately, because another server
-/// would otherwise consider the socket dead.
+/// A Unix socket already listens, because another server would otherwise consider the socket dead.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
@@ -245,8 +238,7 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`]. The caller must not serve later connections. Connects to an inherited
-    /// socket instead of shutting it down, because the next server needs it.
+    /// Connects to an inherited socket instead of shutting it down, because the next server needs it.
     pub fn wake(&self, inherited: bool) {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {

@@ -1,7 +1,5 @@
-//! Connections whose next command waits for log space, or until a shared log has stored its large body.
-//!
-//! Owns these queues, and the next task of the segment thread. While a connection waits, its pool thread serves others,
-//! so a slow disk does not block other clients. Must not depend on commands.
+//! Connections whose next command waits for log space, or until a shared log has stored its large body. Meanwhile, the
+//! pool thread serves other connections, so a slow disk does not block them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,8 +19,7 @@ pub const CHECK: Duration = Duration::from_millis(500);
 /// A client that does not read replies can leave space unused that it waited for.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// A command waits at most this often because other work, such as compaction, has used up the space. Afterwards, the
-/// command is executed, or refused if there is no space.
+/// Other work, such as compaction, can use up the space. Afterwards, the command is executed or refused.
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for or has not used yet.
@@ -59,9 +56,8 @@ pub enum SpaceTask {
 }
 
 impl Space {
-    /// Returns `true` if the command may proceed: the log has `bytes` of space, or the command has waited [`WAITS`]
-    /// times. Otherwise, the caller must call [`Space::wait`]. `first` marks the first command of a batch, which also
-    /// waits once for compaction. The engine must be locked.
+    /// Returns `false` if the caller must call [`Space::wait`], at most [`WAITS`] times. The `first` command of a batch
+    /// also waits once for compaction. The engine must be locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };
@@ -125,8 +121,7 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// The first `count` waiting connections check for space again. If the disk fails or is full, their commands are
-    /// refused.
+    /// The first `count` connections check for space again. If the disk fails or is full, their commands are refused.
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
@@ -139,8 +134,8 @@ impl Space {
         some.into_iter().for_each(|(_, outbox)| outbox.has_space());
     }
 
-    /// Waits for the next task. `retry` means that the disk must be retried soon. A task creates at most `portion`
-    /// bytes for several commands, so that the first commands do not wait for the space of all.
+    /// `retry` means that the disk must be retried soon. `portion` limits the bytes created at once for several
+    /// commands.
     pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
         loop {

@@ -1,6 +1,5 @@
-//! The time limits of the connections of one pool thread: for idle, HTTP and unauthenticated clients.
-//!
-//! Must not access sockets or the engine, or close connections: the thread reports the state of its connections.
+//! The time limits of the connections of one pool thread. Must not access sockets or the engine: the thread reports the
+//! state of its connections.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -41,8 +40,7 @@ pub enum AwaitedPart {
 struct HttpConnection {
     number: usize,
     seen: (u64, AwaitedPart),
-    /// The current wait. Progress within a body or a reply does not start a new wait, because a slow client could
-    /// continue forever.
+    /// Progress within a body or a reply does not start a new wait, because a slow client could continue forever.
     since: Instant,
     limit: Duration,
 }
@@ -77,7 +75,6 @@ pub struct HttpConnections {
 impl HttpConnections {
     pub fn enter(&mut self, number: usize) {
         self.all.push(HttpConnection { number, seen: (0, AwaitedPart::Client(0)), since: Instant::now(), limit: HEAD });
-        // The limit may be exceeded now.
         self.checked = None;
     }
 
@@ -89,9 +86,8 @@ impl HttpConnections {
         self.all.retain(|connection| connection.number != number);
     }
 
-    /// Returns the connections that can be closed, in the order of closing, and the time until the next check.
-    /// Connections past their time limit come first and are marked `true`. Then come those with a wrong token, those
-    /// that have waited longest for their next request, and new connections. `ask` returns the state of a connection.
+    /// Returns the connections that can be closed, in the order of closing, with `true` if past their limit, and the
+    /// time until the next check. `ask` returns the state of a connection.
     pub fn check(
         &mut self,
         now: Instant,
@@ -135,16 +131,8 @@ struct IdleState {
     since: Time,
     unread: usize,
     is_active: bool,
-    /// `true` if the client was engaged at the last check, or may have become engaged since then. The timeout starts
-    /// when the client is no longer engaged.
+    /// Also `true` if the client may have become engaged since the last check.
     engaged: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ClientActivity {
-    /// The client waits, sleeps, holds a job, or has a delayed reply.
-    Engaged,
-    Unread(usize),
 }
 
 #[derive(Debug)]
@@ -217,25 +205,18 @@ impl Idle {
         state.engaged || now.since(state.since) >= self.timeout
     }
 
-    pub fn is_timed_out(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
+    /// `unread` is `None` if the client waits, sleeps, holds a job, or has a delayed reply.
+    pub fn is_timed_out(&mut self, number: usize, unread: Option<usize>, now: Time) -> bool {
         let state = &mut self.connections[number];
-        let was_engaged = std::mem::replace(&mut state.engaged, found == ClientActivity::Engaged);
-        match found {
-            ClientActivity::Engaged => {
-                state.since = now;
-                state.unread = 0;
-                false
-            }
-            ClientActivity::Unread(unread) => {
-                // Fewer unread bytes mean that the client reads. An increase from 0 may be caused by another client.
-                let before = std::mem::replace(&mut state.unread, unread);
-                let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
-                if goes_on {
-                    state.since = now;
-                }
-                !goes_on
-            }
+        let was_engaged = std::mem::replace(&mut state.engaged, unread.is_none());
+        let before = std::mem::replace(&mut state.unread, unread.unwrap_or_default());
+        // Fewer unread bytes mean that the client reads. An increase from 0 may be caused by another client.
+        let reads = |unread| was_engaged || unread < before || (before == 0 && unread > 0);
+        let goes_on = unread.is_none_or(reads);
+        if goes_on {
+            state.since = now;
         }
+        !goes_on
     }
 }
 
@@ -380,12 +361,12 @@ mod tests {
     fn idle_connections_are_closed_after_the_timeout() {
         let mut idle = idle(1);
         assert!(!idle.needs_check(0, false, at(0)), "it has come just now");
-        assert!(idle.needs_check(0, false, at(10)) && !idle.is_timed_out(0, ClientActivity::Unread(0), at(10)));
+        assert!(idle.needs_check(0, false, at(10)) && !idle.is_timed_out(0, Some(0), at(10)));
         assert!(!idle.needs_check(0, false, at(129)));
-        assert!(idle.needs_check(0, false, at(130)) && idle.is_timed_out(0, ClientActivity::Unread(0), at(130)));
+        assert!(idle.needs_check(0, false, at(130)) && idle.is_timed_out(0, Some(0), at(130)));
         idle.mark_active(0);
         assert!(!idle.needs_check(0, false, at(131)) && !idle.needs_check(0, true, at(141)));
-        assert!(idle.needs_check(0, false, at(151)) && !idle.is_timed_out(0, ClientActivity::Unread(0), at(151)));
+        assert!(idle.needs_check(0, false, at(151)) && !idle.is_timed_out(0, Some(0), at(151)));
         assert!(!idle.needs_check(0, false, at(270)) && idle.needs_check(0, false, at(271)));
     }
 
@@ -394,20 +375,20 @@ mod tests {
         let mut idle = idle(1);
         assert!(!idle.needs_check(0, false, at(0)));
         for secs in [10, 20, 200] {
-            assert!(idle.needs_check(0, false, at(secs)) && !idle.is_timed_out(0, ClientActivity::Engaged, at(secs)));
+            assert!(idle.needs_check(0, false, at(secs)) && !idle.is_timed_out(0, None, at(secs)));
         }
-        assert!(idle.needs_check(0, false, at(210)) && !idle.is_timed_out(0, ClientActivity::Unread(0), at(210)));
+        assert!(idle.needs_check(0, false, at(210)) && !idle.is_timed_out(0, Some(0), at(210)));
         assert!(!idle.needs_check(0, false, at(329)));
-        assert!(idle.needs_check(0, false, at(330)) && idle.is_timed_out(0, ClientActivity::Unread(0), at(330)));
+        assert!(idle.needs_check(0, false, at(330)) && idle.is_timed_out(0, Some(0), at(330)));
     }
 
     #[test]
     fn a_client_that_reads_is_not_idle() {
         let mut idle = idle(1);
         assert!(!idle.needs_check(0, false, at(0)) && idle.needs_check(0, false, at(10)));
-        assert!(!idle.is_timed_out(0, ClientActivity::Unread(1000), at(10)));
-        assert!(idle.needs_check(0, false, at(130)) && !idle.is_timed_out(0, ClientActivity::Unread(999), at(130)));
+        assert!(!idle.is_timed_out(0, Some(1000), at(10)));
+        assert!(idle.needs_check(0, false, at(130)) && !idle.is_timed_out(0, Some(999), at(130)));
         assert!(!idle.needs_check(0, false, at(249)) && idle.needs_check(0, false, at(250)));
-        assert!(idle.is_timed_out(0, ClientActivity::Unread(999), at(250)), "nothing was read");
+        assert!(idle.is_timed_out(0, Some(999), at(250)), "nothing was read");
     }
 }

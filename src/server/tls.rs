@@ -1,7 +1,5 @@
-//! TLS for connections; only with the Cargo feature `tls`.
-//!
-//! Owns the choice of TLS versions and cipher suites, the interpretation of certificates, and encryption. An idle
-//! session has no buffers, because records are processed in buffers of the thread.
+//! TLS for connections; only with the Cargo feature `tls`. An idle session has no buffers, because the thread lends its
+//! buffers.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -1,7 +1,4 @@
-//! The `--tubes` file, which contains tube settings.
-//!
-//! Owns the format of the file, one line per tube, and the application of the settings. Tubes that are not in the file
-//! keep their settings. Must not define the meaning of a setting.
+//! The `--tubes` file, with the settings of one tube per line. Tubes that are not in the file keep their settings.
 
 use std::path::Path;
 

@@ -1,7 +1,4 @@
-//! The memory charged for the input of a connection, and the end of the connection.
-//!
-//! Owns the count of unprocessed input bytes. The outbox charges pending output. Must not decide when to close a
-//! connection.
+//! The memory charged for the input of a connection, and the end of the connection. The outbox charges pending output.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -18,7 +15,6 @@ const DISCARDED: u64 = 1 << 20;
 
 const LAST_READS: usize = 16;
 
-/// Input that a connection keeps while its thread serves other connections.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// Bytes of an incomplete request, or bytes that follow an unfinished request.
@@ -56,16 +52,11 @@ impl Connection {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.pending.is_empty())
     }
 
-    pub fn has_rest(&self) -> bool {
-        self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
-    }
-
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Discards pending input, because closing a TCP connection with unread input would reset the connection, and the
-    /// peer could lose replies.
+    /// Closing a TCP connection with unread input would reset it, and the peer could lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;
@@ -80,8 +71,7 @@ impl Connection {
 
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
-        // The client has been removed, so no thread can get another reference to the outbox. The last reference closes
-        // the socket.
+        // The client has been removed, so no thread can get another reference. The last reference closes the socket.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream.deregister(registry);
@@ -123,7 +113,6 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes used in addition to the fixed charge, and the time of the last activity.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.memory_used();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };

@@ -1,7 +1,4 @@
-//! Reading from a TLS peer.
-//!
-//! Owns copying decrypted data to its destination, and identifying the client after the handshake. Must not decide
-//! which clients are allowed.
+//! Reading from a TLS peer, and identifying the client after the handshake.
 
 use std::io::ErrorKind;
 
@@ -27,12 +24,12 @@ impl Connection {
                 dialogue.filled(count);
                 bytes = &bytes[count..];
             }
-            let end = input.to + bytes.len();
+            let end = input.end + bytes.len();
             if buffer.len() < end {
                 buffer.resize(end.max(LAST_BUFFER), 0);
             }
-            buffer[input.to..end].copy_from_slice(bytes);
-            input.to = end;
+            buffer[input.end..end].copy_from_slice(bytes);
+            input.end = end;
         });
         let names = (was_handshaking && !session.is_handshaking()).then(|| session.names());
         drop(session);
