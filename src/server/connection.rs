@@ -167,7 +167,7 @@ impl Connection {
             None if self.wrong_token != WrongToken::None => AwaitedPart::Delay,
             None => AwaitedPart::Server,
             Some(0) if has_body => AwaitedPart::Body,
-            Some(0) if self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty()) => AwaitedPart::Head,
+            Some(0) if self.has_rest() => AwaitedPart::Head,
             Some(unread) => AwaitedPart::Client(unread),
         };
         (count, awaited)

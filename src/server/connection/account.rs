@@ -52,6 +52,10 @@ impl Connection {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.pending.is_empty())
     }
 
+    pub fn has_rest(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
+    }
+
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
