@@ -182,10 +182,8 @@ fn digest(text: &str) -> Option<Digest> {
 }
 
 fn rights(word: Word, granted: &mut Rights) -> Result<(), Invalid> {
-    let (name, patterns) = match word.text.split_once(':') {
-        Some((name, patterns)) => (name, Some(patterns)),
-        None => (word.text, None),
-    };
+    let split = word.text.split_once(':');
+    let (name, patterns) = split.map_or((word.text, None), |(name, patterns)| (name, Some(patterns)));
     let rights: Vec<Right> = match name {
         "all" => Right::ALL.into(),
         _ => Right::ALL.into_iter().filter(|right| right.name() == name).collect(),

@@ -56,15 +56,11 @@ pub struct Admission {
 
 impl Admission {
     pub fn new(config: &Config, memory: Arc<Memory>) -> Admission {
-        Admission {
-            limit: config.max_connections,
-            local_limit: config.max_connections.saturating_add(local_connections(machine::file_limit())),
-            address_limit: config.max_connections_per_address.map(|limit| limit.max(1)),
-            connections: AtomicUsize::new(0),
-            http: AtomicUsize::new(0),
-            addresses: LeafMutex::default(),
-            memory,
-        }
+        let limit = config.max_connections;
+        let local_limit = limit.saturating_add(local_connections(machine::file_limit()));
+        let address_limit = config.max_connections_per_address.map(|limit| limit.max(1));
+        let (connections, http, addresses) = Default::default();
+        Admission { limit, local_limit, address_limit, connections, http, addresses, memory }
     }
 
     /// Lowers the limits so that connections leave `spare` descriptors to the server, which itself uses `open`

@@ -204,10 +204,7 @@ impl Outbox {
     pub fn flush_tls(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            return match tls.lock().push(&self.stream) {
-                Err(error) => error.kind() == ErrorKind::WouldBlock,
-                Ok(()) => true,
-            };
+            return !tls.lock().push(&self.stream).is_err_and(|error| error.kind() != ErrorKind::WouldBlock);
         }
         true
     }
@@ -421,22 +418,20 @@ impl Outbox {
                     break;
                 }
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(error) => {
                     let unsent = state.unsent();
                     output.append(&mut unsent.output);
                     unsent.output = output;
+                    if error.kind() != ErrorKind::WouldBlock {
+                        state.give_up(Peer::Gone);
+                        is_connected = false;
+                        break;
+                    }
                     state.block(some);
                     if !send_again || state.delay_reasons > 0 {
                         wakes = false;
                         break;
                     }
-                }
-                Err(_) => {
-                    output.append(&mut state.unsent().output);
-                    state.unsent().output = output;
-                    state.give_up(Peer::Gone);
-                    is_connected = false;
-                    break;
                 }
             }
         }

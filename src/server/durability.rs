@@ -33,13 +33,13 @@ pub struct Promise {
 struct HeldReply {
     promise: Promise,
     outbox: Arc<Outbox>,
-    slow_reply: Option<SlowReply>,
+    slow: Option<SlowReply>,
 }
 
 pub struct Durability {
     pub wal: Wal,
     /// Replies in the order of log positions.
-    held_replies: Mutex<VecDeque<HeldReply>, HELD_REPLIES>,
+    held: Mutex<VecDeque<HeldReply>, HELD_REPLIES>,
     /// The end of the log when the engine was last unlocked.
     appended: AtomicU64,
     /// The log position up to which a write has been done or requested.
@@ -77,22 +77,10 @@ impl std::fmt::Debug for Durability {
 
 impl Durability {
     pub fn new(wal: Wal) -> Durability {
-        let (held_replies, space, staging, writer, syncer) = Default::default();
+        let (held, space, staging, writer, syncer) = Default::default();
         let [appended, committed, begun, under_way] = std::array::from_fn(|_| AtomicU64::new(0));
         let maintain = AtomicBool::new(true);
-        Durability {
-            wal,
-            held_replies,
-            appended,
-            committed,
-            begun,
-            under_way,
-            maintain,
-            space,
-            staging,
-            writer,
-            syncer,
-        }
+        Durability { wal, held, appended, committed, begun, under_way, maintain, space, staging, writer, syncer }
     }
 
     /// The engine must be locked.
@@ -120,11 +108,11 @@ impl Durability {
         outbox: &Arc<Outbox>,
         out: &mut Output,
         waits: bool,
-        slow_reply: Option<SlowReply>,
+        slow: Option<SlowReply>,
     ) -> bool {
         // Another thread can release the replies as soon as they are in the queue, so update the outbox first.
         let has_output = outbox.reply(out, waits, true);
-        self.held_replies.lock().push_back(HeldReply { promise, outbox: outbox.clone(), slow_reply });
+        self.held.lock().push_back(HeldReply { promise, outbox: outbox.clone(), slow });
         has_output
     }
 
@@ -135,9 +123,9 @@ impl Durability {
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
             outbox.hold();
             let promise = Promise { position, is_put: is_result };
-            let mut held_replies = self.held_replies.lock();
-            let index = held_replies.partition_point(|other| other.promise.position <= promise.position);
-            held_replies.insert(index, HeldReply { promise, outbox: outbox.clone(), slow_reply: None });
+            let mut held = self.held.lock();
+            let index = held.partition_point(|other| other.promise.position <= promise.position);
+            held.insert(index, HeldReply { promise, outbox: outbox.clone(), slow: None });
         }
     }
 
@@ -176,7 +164,7 @@ impl Durability {
         let wal = &self.wal;
         match wal.mode() {
             // No reply depends on the new records, such as reservations, so sync them with later records.
-            SyncMode::Always if self.held_replies.lock().is_empty() => {
+            SyncMode::Always if self.held.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
                 }
@@ -211,28 +199,28 @@ impl Durability {
         if self.wal.is_failing() {
             self.space.resume(usize::MAX);
         }
-        let mut held_replies = self.held_replies.lock();
-        if held_replies.is_empty() {
+        let mut held = self.held.lock();
+        if held.is_empty() {
             return 0;
         }
-        let mut released = Vec::with_capacity(held_replies.len());
+        let mut released = Vec::with_capacity(held.len());
         let durable = self.wal.durable();
-        while held_replies.front().is_some_and(|reply| reply.promise.position <= durable) {
-            released.extend(held_replies.pop_front());
+        while held.front().is_some_and(|reply| reply.promise.position <= durable) {
+            released.extend(held.pop_front());
         }
         if self.wal.is_failing() {
             // All changes are valid. Only the acknowledgment of a new job must wait until the disk recovers.
-            let all = std::mem::take(&mut *held_replies).into_iter();
+            let all = std::mem::take(&mut *held).into_iter();
             let (keep, released_now): (_, VecDeque<HeldReply>) = all.partition(|reply| reply.promise.is_put);
-            *held_replies = keep;
+            *held = keep;
             released.extend(released_now);
         }
-        drop(held_replies);
+        drop(held);
         let count = released.len();
         for reply in released {
             reply.outbox.release(spare);
-            if let Some(slow_reply) = reply.slow_reply {
-                slow_reply.log();
+            if let Some(slow) = reply.slow {
+                slow.log();
             }
         }
         count
@@ -256,13 +244,13 @@ impl Durability {
         if self.appended.load(Ordering::Acquire).saturating_sub(begun) >= EARLY_SYNC_BYTES {
             return true;
         }
-        let held_replies = self.held_replies.lock();
-        let before = held_replies.partition_point(|reply| reply.promise.position <= begun);
-        before > 0 && held_replies.len() - before > before
+        let held = self.held.lock();
+        let before = held.partition_point(|reply| reply.promise.position <= begun);
+        before > 0 && held.len() - before > before
     }
 
     pub fn has_gathered(&self, released: usize) -> bool {
-        let waiting = self.held_replies.lock().len();
+        let waiting = self.held.lock().len();
         waiting > 0 && waiting >= released
     }
 

@@ -56,7 +56,13 @@ impl Gate {
     pub fn client(&self, (stream, peer): (&Stream, PeerAddress), mut credentials: Vec<Credential>) -> ClientAccess {
         let is_unix = peer.ip().is_none();
         if is_unix {
-            credentials.extend(process_of(stream));
+            match system::peer(stream) {
+                Ok((user, groups)) => {
+                    credentials.push(Credential::User(user));
+                    credentials.extend(groups.into_iter().map(Credential::Group));
+                }
+                Err(error) => log::warn!("cannot read the credentials of a client on a Unix socket: {error}"),
+            }
         }
         ClientAccess::new(self.table.lock().clone(), &credentials, peer.is_tls || is_unix)
     }
@@ -104,18 +110,6 @@ fn read(path: &Path) -> Result<AccessTable, String> {
         return Err(format!("the access file {name} is wrong: {}{more}", errors.join("; ")));
     };
     Ok(table)
-}
-
-fn process_of(stream: &Stream) -> Vec<Credential> {
-    match system::peer(stream) {
-        Ok((user, groups)) => {
-            [Credential::User(user)].into_iter().chain(groups.into_iter().map(Credential::Group)).collect()
-        }
-        Err(error) => {
-            log::warn!("cannot read the credentials of a client on a Unix socket: {error}");
-            Vec::new()
-        }
-    }
 }
 
 /// Counts an unauthenticated client until dropped.

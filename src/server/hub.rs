@@ -120,7 +120,7 @@ impl Hub {
         let fingerprints = core.engine.fingerprints();
         let mut log = None;
         if let Some(storage) = storage {
-            let opened = reports::open_log(storage, &config, &mut core.engine, clock.now())?;
+            let opened = reports::recover(storage, &config, &mut core.engine, clock.now())?;
             clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
             process.syncs = Some(opened.wal.sync_times());
@@ -155,7 +155,9 @@ impl Hub {
     /// Between two engine operations, `work` must call [`Core::deliver_events`]. The time passed to `work` never
     /// decreases.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
-        self.check_resident();
+        if let Some(resident) = self.config.resident.filter(|_| self.memory.needs_resident()) {
+            self.memory.set_resident(resident());
+        }
         let start = self.config.slow.map(|_| Instant::now());
         let mut core = self.core.lock();
         if let Some(start) = start {
@@ -393,13 +395,13 @@ impl Core {
     pub fn admits(
         &mut self,
         hub: &Hub,
-        claim: &mut SpaceRequest,
+        space: &mut SpaceRequest,
         request: &Request,
         client: ClientId,
         first: bool,
     ) -> bool {
         match (&hub.log, self.log_size(request, client), &self.journal) {
-            (Some(log), bytes @ 1.., Some(journal)) => log.space.admits(claim, journal, bytes, first),
+            (Some(log), bytes @ 1.., Some(journal)) => log.space.admits(space, journal, bytes, first),
             _ => true,
         }
     }

@@ -34,12 +34,6 @@ impl Hub {
         EventLimits { reading, stuck }
     }
 
-    pub fn check_resident(&self) {
-        if let Some(resident) = self.config.resident.filter(|_| self.memory.needs_resident()) {
-            self.memory.set_resident(resident());
-        }
-    }
-
     pub fn next_give_back(&self, now: Time) -> Time {
         match self.memory.has_freed_much() {
             true if self.memory.must_give_back() => now + GIVE_BACK_SOON,

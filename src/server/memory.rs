@@ -109,14 +109,10 @@ impl Memory {
         self.engine.load(Ordering::Relaxed) + self.buffers()
     }
 
-    fn leaving(&self) -> u64 {
-        self.leaving.load(Ordering::Relaxed)
-    }
-
     /// Excludes the bytes of dropped connections.
     pub fn waiting(&self) -> u64 {
         let waiting = self.buffers.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed);
-        waiting.saturating_sub(self.leaving())
+        waiting.saturating_sub(self.leaving.load(Ordering::Relaxed))
     }
 
     pub fn room(&self) -> u64 {
@@ -140,7 +136,7 @@ impl Memory {
 
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
-        let taken = self.taken().saturating_sub(self.leaving());
+        let taken = self.taken().saturating_sub(self.leaving.load(Ordering::Relaxed));
         self.has_droppable() && (self.is_crowded() || taken + MIN_ROOM > self.max - kept || self.is_exhausted())
     }
 

@@ -218,12 +218,11 @@ impl Server {
     }
 
     fn launch(
-        config: Config,
+        mut config: Config,
         clock: Clock,
         inherited: Vec<Listener>,
         storage: Option<Arc<dyn Storage>>,
     ) -> Result<Server, StartError> {
-        let mut config = config;
         prepare_http(&mut config)?;
         let bound = bind_all(&config, inherited.is_empty())?;
         let folder = config.log_folder.clone();
@@ -243,12 +242,12 @@ impl Server {
             tube_file::apply(tubes, &hub).map_err(StartError::settings)?;
         }
         let is_inherited = !inherited.is_empty();
-        for listener in &inherited {
-            listener
-                .prepare(&hub.config.keepalive)
-                .map_err(|error| StartError::address(&listener.name(), Wire::Beanstalk, &error))?;
+        let mut listeners = Vec::new();
+        for listener in inherited {
+            let prepared = listener.prepare(&hub.config.keepalive);
+            prepared.map_err(|error| StartError::address(&listener.name(), Wire::Beanstalk, &error))?;
+            listeners.push((listener, Wire::Beanstalk));
         }
-        let mut listeners: Vec<_> = inherited.into_iter().map(|listener| (listener, Wire::Beanstalk)).collect();
         for (name, bound, wire) in bound {
             let listener = bound.listen(&hub.config.keepalive);
             let listener = listener.map_err(|error| StartError::address(&name, wire, &error))?;
@@ -430,18 +429,17 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
             let port = port.unwrap_or(port_otherwise);
             let scheme = if is_tls { "tls:" } else { "" };
             let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-            let bound = bind_first((host, port));
-            (format!("{scheme}{name}"), if is_tls { bound.map(Bound::with_tls) } else { bound })
+            (format!("{scheme}{name}"), bind_first((host, port), is_tls))
         }
     }
 }
 
-fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
+fn bind_first(name: (&str, u16), tls: bool) -> io::Result<Bound> {
     let mut failed = None;
     // During boot, name servers may not be reachable yet.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
-        match Bound::tcp(address) {
+        match Bound::tcp(address, tls) {
             Ok(bound) => return Ok(bound),
             Err(error) => failed = failed.or(Some(error)),
         }

@@ -22,7 +22,6 @@ use super::gate::{LogLimit, Unauthenticated};
 use super::handle::{Message, ThreadHandle};
 use super::hub::{Core, Hub, TurnScratch};
 use super::listener::{Arrival, Arrivals};
-use super::socket::{PeerAddress, Stream};
 use super::timeouts::{HttpConnections, Idle, Probation, MAX_CLOSED};
 #[cfg(feature = "tls")]
 use super::tls::TlsSession;
@@ -64,7 +63,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Anyone can cause these lines: late authentications, and too many HTTP clients.
 static LATE: LogLimit = LogLimit::new();
-static EXCESS: LogLimit = LogLimit::new();
+static EXTRA: LogLimit = LogLimit::new();
 
 const STOP_STEP: Duration = Duration::from_millis(20);
 
@@ -90,26 +89,6 @@ pub struct PoolThread {
     probation: Probation,
     /// The new access file, and the next key to which it applies.
     renewal: Option<(Arc<AccessTable>, usize)>,
-}
-
-#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
-fn outbox(
-    stream: Stream,
-    (peer, wire): (PeerAddress, Wire),
-    hub: &Hub,
-    owner: Arc<ThreadHandle>,
-    number: usize,
-) -> Option<Arc<Outbox>> {
-    let outbox = Outbox::new(stream, peer, owner, number);
-    if !peer.is_tls {
-        return Some(Arc::new(outbox));
-    }
-    #[cfg(feature = "tls")]
-    match hub.tls.lock().clone().map(|config| TlsSession::new(config, hub.config.lease.clone(), wire.unit()))? {
-        Ok(session) => return Some(Arc::new(outbox.with_tls(session))),
-        Err(error) => log::warn!("a connection with TLS cannot be begun: {error}"),
-    }
-    None
 }
 
 impl PoolThread {
@@ -177,9 +156,13 @@ impl PoolThread {
             return Some(self);
         }
         let (hub, number) = (self.hub.clone(), self.number);
-        relief.lend(number, self);
+        relief.lent.lock()[number] = Some(self);
+        if !relief.check.is_armed() {
+            relief.check.ring_by(Instant::now() + RELIEF_CHECK);
+        }
         hub.commit(spare);
-        relief.take_back(number)
+        // Empty if the write was slow and the spare thread has taken over.
+        relief.lent.lock()[number].take()
     }
 
     /// Returns `Break` on [`Message::Stop`]. `has_messages` means that the inbox may contain messages without an event
@@ -340,16 +323,32 @@ impl PoolThread {
         }
     }
 
+    /// Returns `None` if TLS is required but not available.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
+    fn outbox(&self, Arrival { stream, peer, wire }: Arrival, number: usize) -> Option<Arc<Outbox>> {
+        let outbox = Outbox::new(stream, peer, self.owner.clone(), number);
+        if !peer.is_tls {
+            return Some(Arc::new(outbox));
+        }
+        #[cfg(feature = "tls")]
+        {
+            let (config, lease) = (self.hub.tls.lock().clone()?, self.hub.config.lease.clone());
+            match TlsSession::new(config, lease, wire.unit()) {
+                Ok(session) => return Some(Arc::new(outbox.with_tls(session))),
+                Err(error) => log::warn!("a connection with TLS cannot be begun: {error}"),
+            }
+        }
+        None
+    }
+
     fn adopt(&mut self, arrival: Arrival) {
-        let Arrival { stream, peer, wire } = arrival;
-        let entry = self.connections.vacant_entry();
-        let number = entry.key();
-        let file = stream.as_raw_fd() as usize;
+        let (peer, wire, number) = (arrival.peer, arrival.wire, self.connections.vacant_key());
+        let file = arrival.stream.as_raw_fd() as usize;
         // With TLS, the handshake identifies the client.
         let gate = self.hub.gate.as_ref().filter(|_| !peer.is_tls);
-        let access = gate.map(|gate| Box::new(gate.client((&stream, peer), Vec::new())));
+        let access = gate.map(|gate| Box::new(gate.client((&arrival.stream, peer), Vec::new())));
         let user = access.as_ref().and_then(|access| access.name());
-        let Some(outbox) = outbox(stream, (peer, wire), &self.hub, self.owner.clone(), number) else {
+        let Some(outbox) = self.outbox(arrival, number) else {
             return self.hub.admission.leave(&peer, wire == Wire::Http);
         };
         let connect = |core: &mut Core, _: &mut TurnScratch, now| core.connect(outbox.clone(), wire, user, now);
@@ -361,7 +360,7 @@ impl PoolThread {
             connection.probation = Some(Box::new((self.probation.enter(number), counted)));
         }
         access.into_iter().for_each(|access| connection.set_access(access));
-        entry.insert(connection);
+        self.connections.insert(connection);
         if let Some(idle) = &mut self.idle {
             idle.enter(number);
         }
@@ -469,7 +468,7 @@ impl PoolThread {
                 log::debug!("{peer}: closed: it took too long");
             } else if connection.is_http && self.hub.admission.evict_http() {
                 connection.is_http = false;
-                EXCESS
+                EXTRA
                     .log(Level::Warn, format_args!("{peer}: dropped: too many HTTP connections, and the longest idle"));
                 self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             } else {
@@ -534,18 +533,6 @@ impl Relief {
         Relief { lent: LeafMutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
     }
 
-    pub fn lend(&self, thread: usize, state: Box<PoolThread>) {
-        self.lent.lock()[thread] = Some(state);
-        if !self.check.is_armed() {
-            self.check.ring_by(Instant::now() + RELIEF_CHECK);
-        }
-    }
-
-    /// Returns `None` if the spare thread has taken over.
-    pub fn take_back(&self, thread: usize) -> Option<Box<PoolThread>> {
-        self.lent.lock()[thread].take()
-    }
-
     pub fn wait(&self, log: &Durability) -> Option<Box<PoolThread>> {
         while self.check.wait(|| true) {
             let mut lent = self.lent.lock();
@@ -567,6 +554,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::super::clock::Clock;
+    use super::super::socket::{PeerAddress, Stream};
     use super::*;
     use crate::protocol::Host;
     use crate::settings::config::Config;

@@ -176,12 +176,7 @@ impl Stays {
 
 const EVERY: Duration = Duration::from_secs(1);
 
-pub fn open_log(
-    storage: Arc<dyn Storage>,
-    config: &Config,
-    engine: &mut Engine,
-    now: Time,
-) -> Result<Opened, OpenError> {
+pub fn recover(log: Arc<dyn Storage>, config: &Config, engine: &mut Engine, now: Time) -> Result<Opened, OpenError> {
     let start = Instant::now();
     let mut last = start;
     let mut watch = |progress: RecoveryProgress| {
@@ -190,7 +185,7 @@ pub fn open_log(
             log::info!("binlog: {}", describe(&progress, start.elapsed()));
         }
     };
-    let opened = binlog::open(storage, config.log, engine, now, &mut watch)?;
+    let opened = binlog::open(log, config.log, engine, now, &mut watch)?;
     for problem in &opened.report.problems {
         log::warn!("binlog: {problem}");
     }

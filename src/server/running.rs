@@ -40,16 +40,9 @@ pub struct Running {
 impl Running {
     pub fn new(hub: Arc<Hub>, listeners: Vec<(Listener, Wire)>, inherited: bool) -> Running {
         let relief = Arc::new(Relief::new(hub.config.threads.max(1)));
-        Running {
-            hub,
-            listeners: listeners.into_iter().map(|(listener, wire)| (Arc::new(listener), wire)).collect(),
-            inherited,
-            owners: Vec::new(),
-            relief,
-            listener_threads: Vec::new(),
-            threads: Vec::new(),
-            log_threads: Vec::new(),
-        }
+        let listeners = listeners.into_iter().map(|(listener, wire)| (Arc::new(listener), wire)).collect();
+        let (owners, listener_threads, threads, log_threads) = Default::default();
+        Running { hub, listeners, inherited, owners, relief, listener_threads, threads, log_threads }
     }
 
     /// The listeners start last, because they need the pool. After an error, the caller must stop the running threads.

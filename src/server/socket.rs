@@ -149,7 +149,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
+    pub fn tcp(address: SocketAddr, tls: bool) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
@@ -157,15 +157,11 @@ impl Bound {
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
-        Ok(Bound { socket, file: None, tls: false })
+        Ok(Bound { socket, file: None, tls })
     }
 
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok().and_then(|address| address.as_socket())
-    }
-
-    pub fn with_tls(self) -> Bound {
-        Bound { tls: true, ..self }
     }
 
     /// Replaces a socket file on which no server listens. `mode` is the file mode.
@@ -350,7 +346,7 @@ mod tests {
     use super::*;
 
     fn accepted(keepalive: Keepalive) -> Stream {
-        let bound = Bound::tcp("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        let bound = Bound::tcp("127.0.0.1:0".parse().expect("an address"), false).expect("a free port");
         let listener = bound.listen(&keepalive).expect("a listener");
         let _client = std::net::TcpStream::connect(listener.local_address().expect("TCP")).expect("a connection");
         listener.accept().expect("a connection").0

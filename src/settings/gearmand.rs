@@ -120,17 +120,9 @@ impl Gearmand {
     fn new() -> Gearmand {
         let mut settings = Settings::default();
         settings.config.listen.clear();
-        Gearmand {
-            settings,
-            log: Log::Stderr,
-            level: LevelFilter::Info,
-            pid_file: None,
-            daemon: false,
-            port: GEARMAN_PORT,
-            hosts: Vec::new(),
-            log_given: false,
-            ignored: Vec::new(),
-        }
+        let (log, level, port) = (Log::Stderr, LevelFilter::Info, GEARMAN_PORT);
+        let (pid_file, daemon, hosts, log_given, ignored) = Default::default();
+        Gearmand { settings, log, level, pid_file, daemon, port, hosts, log_given, ignored }
     }
 
     fn apply(&mut self, given: &Given) -> Result<(), String> {
