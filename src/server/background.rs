@@ -74,7 +74,7 @@ fn run_stager(_: &Hub, log: &Durability) {
 
 fn run_writer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
-    while log.wait_to_write() {
+    while log.writer.wait(|| true) {
         log.wal.write(hub);
         log.release(&mut spare);
     }

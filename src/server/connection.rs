@@ -18,7 +18,7 @@ use super::gate::Unauthenticated;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::MIN_READ;
 use super::reports::TurnLog;
-use super::timeouts::AwaitedPart;
+use super::timeouts::{AwaitedPart, HttpState};
 use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
@@ -160,7 +160,7 @@ impl Connection {
         self.ready.gone |= readiness.gone;
     }
 
-    pub fn awaited(&self) -> (u64, AwaitedPart) {
+    pub fn awaited(&self) -> HttpState {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
             _ if self.queued || self.has_pending() => AwaitedPart::Server,

@@ -50,7 +50,7 @@ pub struct Durability {
     maintain: AtomicBool,
     pub space: Space,
     pub staging: Staging,
-    writer: Bell,
+    pub writer: Bell,
     syncer: Bell,
 }
 
@@ -257,10 +257,6 @@ impl Durability {
     pub fn synced(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
         self.syncer.remind();
-    }
-
-    pub fn wait_to_write(&self) -> bool {
-        self.writer.wait(|| true)
     }
 
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {

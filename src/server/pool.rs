@@ -455,7 +455,7 @@ impl PoolThread {
 
     /// Returns the time until the next check.
     fn close_http(&mut self) -> Option<Duration> {
-        if self.http.is_empty() {
+        if self.http.all.is_empty() {
             // Without HTTP connections, the clock need not be read.
             return None;
         }

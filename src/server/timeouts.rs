@@ -12,10 +12,10 @@ use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 use crate::engine::{Span, Time};
 
 /// For the first byte of a connection, and for the rest of a request head.
-const HEAD: Duration = Duration::from_secs(10);
+const HTTP_HEAD: Duration = Duration::from_secs(10);
 
 /// For receiving a body, for sending a reply, and for the pause before the next request.
-const REST: Duration = Duration::from_secs(60);
+const HTTP_REST: Duration = Duration::from_secs(60);
 
 /// This many unread reply bytes extend the limit by one second.
 const MIN_RATE: usize = 16 * 1024;
@@ -36,17 +36,20 @@ pub enum AwaitedPart {
     Delay,
 }
 
+/// The number of requests, and the awaited part.
+pub type HttpState = (u64, AwaitedPart);
+
 #[derive(Clone, Copy, Debug)]
-struct HttpConnection {
+pub struct HttpConnection {
     number: usize,
-    seen: (u64, AwaitedPart),
+    seen: HttpState,
     /// Progress within a body or a reply does not start a new wait, because a slow client could continue forever.
     since: Instant,
     limit: Duration,
 }
 
 impl HttpConnection {
-    fn update(&mut self, seen: (u64, AwaitedPart), now: Instant) {
+    fn update(&mut self, seen: HttpState, now: Instant) {
         let before = std::mem::replace(&mut self.seen, seen);
         let is_same = match (before.1, seen.1) {
             // The client has read a part of the same reply.
@@ -58,28 +61,29 @@ impl HttpConnection {
         }
         self.since = now;
         self.limit = match seen.1 {
-            AwaitedPart::Head => HEAD,
-            AwaitedPart::Client(0) if seen.0 == 0 => HEAD,
-            AwaitedPart::Client(unread) => REST + Duration::from_secs((unread / MIN_RATE) as u64),
-            AwaitedPart::Body | AwaitedPart::Server | AwaitedPart::Delay => REST,
+            AwaitedPart::Head => HTTP_HEAD,
+            AwaitedPart::Client(0) if seen.0 == 0 => HTTP_HEAD,
+            AwaitedPart::Client(unread) => HTTP_REST + Duration::from_secs((unread / MIN_RATE) as u64),
+            AwaitedPart::Body | AwaitedPart::Server | AwaitedPart::Delay => HTTP_REST,
         };
     }
 }
 
 #[derive(Debug, Default)]
 pub struct HttpConnections {
-    all: Vec<HttpConnection>,
+    pub all: Vec<HttpConnection>,
     checked: Option<Instant>,
 }
 
 impl HttpConnections {
     pub fn enter(&mut self, number: usize) {
-        self.all.push(HttpConnection { number, seen: (0, AwaitedPart::Client(0)), since: Instant::now(), limit: HEAD });
+        self.all.push(HttpConnection {
+            number,
+            seen: (0, AwaitedPart::Client(0)),
+            since: Instant::now(),
+            limit: HTTP_HEAD,
+        });
         self.checked = None;
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 
     pub fn leave(&mut self, number: usize) {
@@ -88,11 +92,7 @@ impl HttpConnections {
 
     /// Returns the connections that can be closed, in the order of closing, with `true` if past their limit, and the
     /// time until the next check. `ask` returns the state of a connection.
-    pub fn check(
-        &mut self,
-        now: Instant,
-        ask: impl Fn(usize) -> (u64, AwaitedPart),
-    ) -> (Vec<(usize, bool)>, Option<Duration>) {
+    pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Vec<(usize, bool)>, Option<Duration>) {
         if self.all.is_empty() {
             return (Vec::new(), None);
         }
@@ -117,6 +117,7 @@ impl HttpConnections {
     }
 }
 
+/// Checks of each idle connection per timeout, which is closed at most four check intervals late.
 const CHECKS: u64 = 12;
 
 const BATCH: usize = 256;

@@ -85,7 +85,7 @@ fn notes_wake_the_owner() {
         .collect();
     let mut seen: Vec<usize> = (0..4)
         .map(|_| {
-            let Message::Resume(number) = owner.next();
+            let Message::Resume(number) = owner.next() else { unreachable!("an outbox sends only this message") };
             number
         })
         .collect();
