@@ -1,6 +1,7 @@
-//! The parser of the access file. Each line has the form `name credential... right...`. A file that starts with `begin`
-//! must end with `end`, so the server never uses a file that was partially written. An error message must not quote text
-//! that can be a secret.
+//! The parser of the access file. Each line has the form `name credential... right...`.
+//!
+//! A file that starts with `begin` must end with `end`, so the server never uses a partially written file. An error
+//! message must not quote text that can be a secret.
 
 use std::collections::HashSet;
 

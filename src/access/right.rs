@@ -26,12 +26,13 @@ impl Right {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scope {
     /// Every client in the access file can execute the command.
     Open,
     /// The right to any tube suffices, because the command affects only tubes for which the client has the right.
     AnyTube,
+    #[default]
     AllTubes,
     Used,
     Named,
@@ -43,7 +44,7 @@ pub enum Scope {
 }
 
 /// The default is a need that no client meets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
     /// One of these rights is sufficient.
     pub rights: &'static [Right],
@@ -77,12 +78,6 @@ impl Need {
 
     pub const fn any_of(rights: &'static [Right], scope: Scope) -> Need {
         Need { rights, scope }
-    }
-}
-
-impl Default for Need {
-    fn default() -> Need {
-        Need { rights: &[], scope: Scope::AllTubes }
     }
 }
 

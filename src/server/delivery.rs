@@ -1,17 +1,22 @@
-//! The output side of one connection, which several threads share. A thread appends a reply while it holds the engine's
-//! lock, which determines the order, and sends the reply without the lock. Only one thread at a time writes to the
-//! socket, so a reply never overtakes an earlier reply.
+//! The output side of one connection, which several threads share, and the inbox of the pool thread that owns it.
+//!
+//! A thread appends a reply while it holds the engine's lock, which determines the order, and sends the reply without
+//! the lock. Only one thread at a time writes to the socket, so a reply never overtakes an earlier reply.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::handle::{Message, ThreadHandle};
+use crossbeam_channel::Sender;
+use mio::Waker;
+
 use super::memory::{Memory, CONNECTION_COST};
 use super::socket::{PeerAddress, Stream};
 #[cfg(feature = "tls")]
 use super::tls::{TlsSession, SESSION_COST};
+use crate::access::AccessTable;
 use crate::protocol::Output;
+use crate::shared::atomic::{AtomicBool, Ordering};
 use crate::shared::lease::Lease;
 #[cfg(feature = "tls")]
 use crate::shared::lock_order::LeafMutex;
@@ -486,6 +491,52 @@ fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[derive(Debug)]
+pub enum Message {
+    /// Harmless if the number was reused.
+    Resume(usize),
+    Renew(Arc<AccessTable>),
+    /// Drop the sender when all earlier input and messages have been processed.
+    Quiesce(Sender<()>),
+    Stop,
+}
+
+#[derive(Debug)]
+pub struct ThreadHandle {
+    inbox: Sender<Message>,
+    waker: Waker,
+    /// Set before the thread sleeps. Another thread that clears this flag must wake the thread.
+    asleep: AtomicBool,
+    pub memory: Arc<Memory>,
+    /// Replies may be sent until this lease ends.
+    pub lease: Arc<Lease>,
+}
+
+impl ThreadHandle {
+    pub fn new(inbox: Sender<Message>, waker: Waker, memory: Arc<Memory>, lease: Arc<Lease>) -> ThreadHandle {
+        ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory, lease }
+    }
+
+    pub fn send(&self, message: Message) {
+        // The channel and the waker fail only after the thread has ended.
+        let _ = self.inbox.send(message);
+        // Sequential consistency prevents a lost wake-up: either this thread sees the `asleep` flag, or the pool thread
+        // sees the message.
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// Called before the thread checks its inbox a last time and sleeps.
+    pub fn will_sleep(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
     }
 }
 

@@ -42,11 +42,6 @@ impl Hub {
         }
     }
 
-    /// [`Hub::turn`] does not need this, because it sets the alarm at its end.
-    pub fn give_back_soon(&self) {
-        self.alarm.advance(self.next_give_back(self.clock.now()));
-    }
-
     pub fn give_back(&self) {
         if self.memory.has_freed_much() {
             self.memory.gave_back();

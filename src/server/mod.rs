@@ -9,7 +9,6 @@ mod delivery;
 mod durability;
 mod embedded;
 mod gate;
-mod handle;
 mod hub;
 mod hub_memory;
 mod listener;
@@ -82,9 +81,6 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// EX_TEMPFAIL of sysexits(3): a later start with the same settings may succeed.
-const NOT_YET: u8 = 75;
-
 /// Descriptors for files that the binlog and reloads open after the start.
 const LOG_DESCRIPTORS: usize = 8;
 
@@ -108,7 +104,8 @@ impl StartError {
             io::ErrorKind::AddrNotAvailable => "; no interface of this machine has the address (yet)".to_owned(),
             _ => String::new(),
         };
-        let code = if error.kind() == io::ErrorKind::AddrNotAvailable { NOT_YET } else { 111 };
+        // EX_TEMPFAIL of sysexits(3): a later start with the same settings may succeed.
+        let code = if error.kind() == io::ErrorKind::AddrNotAvailable { 75 } else { 111 };
         StartError { code, message: format!("cannot listen on {name}: {error}{hint}") }
     }
 

@@ -16,10 +16,9 @@ use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
 use super::connection::{Connection, Next, Readiness, ThreadScratch};
-use super::delivery::Outbox;
+use super::delivery::{Message, Outbox, ThreadHandle};
 use super::durability::{Bell, Durability};
 use super::gate::{LogLimit, Unauthenticated};
-use super::handle::{Message, ThreadHandle};
 use super::hub::{Core, Hub, TurnScratch};
 use super::listener::{Arrival, Arrivals};
 use super::timeouts::{HttpConnections, Idle, Probation, MAX_CLOSED};

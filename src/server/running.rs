@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::background;
 use super::clock::Clock;
-use super::handle::{Message, ThreadHandle};
+use super::delivery::{Message, ThreadHandle};
 use super::hub::Hub;
 use super::listener::{self, Threads};
 use super::pool::{PoolThread, Relief};

@@ -9,9 +9,8 @@ use beanpole::internals::engine::Time;
 use shuttle::thread;
 
 use crate::protocol::Output;
-use crate::server::delivery::{EventLimits, Outbox, WriteState};
+use crate::server::delivery::{EventLimits, Message, Outbox, ThreadHandle, WriteState};
 use crate::server::background;
-use crate::server::handle::{Message, ThreadHandle};
 use crate::server::hub::{Hub, TurnScratch};
 use crate::server::socket::{anything, only_durable, Look, PeerAddress, Stream};
 use crate::shims::{unbounded, Mutex, Ordering, Receiver, Waker};

@@ -95,7 +95,7 @@ impl Connection {
             hub.discard(self.outbox);
         }
         // This memory had not been freed yet when the removal of the client triggered the last check.
-        hub.give_back_soon();
+        hub.alarm.advance(hub.next_give_back(hub.clock.now()));
     }
 
     #[inline]

@@ -11,8 +11,6 @@ pub mod background;
 pub mod delivery;
 #[path = "../../../src/server/durability.rs"]
 pub mod durability;
-#[path = "../../../src/server/handle.rs"]
-pub mod handle;
 pub mod hub;
 pub mod socket;
 
