@@ -91,18 +91,18 @@ pub struct PoolThread {
 }
 
 impl PoolThread {
-    pub fn new(hub: Arc<Hub>, number: usize) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
+    pub fn new(hub: Arc<Hub>, number: usize) -> io::Result<PoolThread> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
         let arrivals = Arc::new(Arrivals::new(poll.registry().try_clone()?));
         let waker = Waker::new(poll.registry(), WAKER)?;
         let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory.clone(), hub.config.lease.clone()));
-        let thread = PoolThread {
+        Ok(PoolThread {
             idle: Idle::new(hub.config.idle_timeout, &hub.clock),
             hub,
             number,
             poll,
-            owner: owner.clone(),
+            owner,
             inbox,
             arrivals,
             connections: Slab::with_capacity(FIRST_CONNECTIONS),
@@ -116,8 +116,7 @@ impl PoolThread {
             probation: Probation::default(),
             renewal: None,
             quiescing: Vec::new(),
-        };
-        Ok((thread, owner))
+        })
     }
 
     /// Only one queued connection is served between two polls, so a client with a single command waits for at most one.
@@ -521,6 +520,7 @@ impl PoolThread {
 
 const RELIEF_CHECK: Duration = Duration::from_millis(10);
 
+/// The states of the pool threads that are writing to the log. The spare thread takes over a state that waits too long.
 #[derive(Debug)]
 pub struct Relief {
     lent: LeafMutex<Vec<Option<Box<PoolThread>>>>,
@@ -566,7 +566,7 @@ mod tests {
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
-        let (mut thread, _) = PoolThread::new(hub.clone(), 0).expect("a poller");
+        let mut thread = PoolThread::new(hub.clone(), 0).expect("a poller");
         let mut clients = Vec::new();
         for _ in 0..count {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");

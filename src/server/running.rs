@@ -49,8 +49,8 @@ impl Running {
     pub fn start(&mut self) -> io::Result<()> {
         let mut arrivals = Vec::new();
         for number in 0..self.hub.config.threads.max(1) {
-            let (thread, owner) = PoolThread::new(self.hub.clone(), number)?;
-            self.owners.push(owner);
+            let thread = PoolThread::new(self.hub.clone(), number)?;
+            self.owners.push(thread.owner.clone());
             arrivals.push(thread.arrivals.clone());
             self.start_in_pool(format!("pool-{number}"), Some(Box::new(thread)))?;
         }
