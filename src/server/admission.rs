@@ -43,7 +43,6 @@ const EXTRA_HTTP: usize = 16;
 
 const LOCAL_HTTP: usize = 8;
 
-#[derive(Debug)]
 pub struct Admission {
     limit: usize,
     local_limit: usize,

@@ -6,7 +6,6 @@ use crate::engine::Time;
 use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
-#[derive(Debug)]
 pub struct Alarm {
     /// In nanoseconds. Only changed while `stop` is locked.
     at: AtomicU64,

@@ -9,7 +9,6 @@ use nix::time::{clock_gettime, ClockId};
 
 use crate::engine::{Span, Time};
 
-#[derive(Debug)]
 pub enum Clock {
     /// Changes of the system's wall clock after startup have no effect.
     System {

@@ -48,7 +48,6 @@ const FIRST_BUFFER: usize = 4 * 1024;
 /// Maximum size of a thread's buffer. Larger reads go directly into the body of a job.
 const LAST_BUFFER: usize = 256 * 1024;
 
-#[derive(Debug)]
 pub struct ThreadScratch {
     pub turn: TurnScratch,
     buffer: Vec<u8>,
@@ -65,7 +64,6 @@ impl Default for ThreadScratch {
     }
 }
 
-#[derive(Debug)]
 pub struct Connection {
     pub(super) outbox: Arc<Outbox>,
     pub client: ClientId,

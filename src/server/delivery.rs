@@ -42,7 +42,6 @@ pub struct EventLimits {
     pub stuck: usize,
 }
 
-#[derive(Debug)]
 pub struct Outbox {
     pub stream: Stream,
     pub peer: PeerAddress,
@@ -54,7 +53,7 @@ pub struct Outbox {
     pub tls: Option<LeafMutex<TlsSession>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct OutboxState {
     /// `None` without pending output, which saves memory for idle connections.
     unsent: Option<Box<Unsent>>,
@@ -87,7 +86,7 @@ enum Peer {
     Dropped,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Unsent {
     output: Output,
     /// Bytes charged to the memory account. `leaving` of them will be freed soon, because the client was dropped.
@@ -494,7 +493,6 @@ fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
     }
 }
 
-#[derive(Debug)]
 pub enum Message {
     /// Harmless if the number was reused.
     Resume(usize),
@@ -504,7 +502,6 @@ pub enum Message {
     Stop,
 }
 
-#[derive(Debug)]
 pub struct ThreadHandle {
     inbox: Sender<Message>,
     waker: Waker,

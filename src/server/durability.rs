@@ -54,25 +54,19 @@ pub struct Durability {
     syncer: Bell,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Bell {
     state: Mutex<BellState, WAKE_UP>,
     rung: Condvar,
     armed: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct BellState {
     at: Option<Instant>,
     /// `true` if the time has passed but no waiting thread could continue.
     is_late: bool,
     stop: bool,
-}
-
-impl std::fmt::Debug for Durability {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.debug_struct("Durability").field("safe", &self.wal.durable()).finish_non_exhaustive()
-    }
 }
 
 impl Durability {

@@ -29,7 +29,6 @@ const QUIET: Duration = Duration::from_secs(1);
 
 const MAX_ERRORS: usize = 5;
 
-#[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
     table: LeafMutex<Arc<AccessTable>>,
@@ -69,7 +68,6 @@ impl Gate {
 }
 
 /// Limits a log line that clients can cause: the time of the last line, and the number of later events.
-#[derive(Debug)]
 pub struct LogLimit(LeafMutex<(Option<Instant>, u64)>);
 
 impl LogLimit {
@@ -113,7 +111,6 @@ fn read(path: &Path) -> Result<AccessTable, String> {
 }
 
 /// Counts an unauthenticated client until dropped.
-#[derive(Debug)]
 pub struct Unauthenticated(Arc<AtomicUsize>);
 
 impl Unauthenticated {

@@ -25,7 +25,6 @@ use crate::shared::machine;
 use crate::shared::role::{RoleBoard, RoleFigures};
 use crate::shared::system;
 
-#[derive(Debug)]
 pub struct Process {
     facts: Facts,
     pub rejected: AtomicU64,

@@ -38,7 +38,6 @@ const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 /// One round processes many deadlines in quick succession, while an isolated deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
-#[derive(Debug)]
 pub struct Core {
     pub engine: Engine,
     counters: CommandCounters,
@@ -51,7 +50,7 @@ pub struct Core {
     rests_until: Time,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct TurnScratch {
     pub out: Output,
     pub now: Time,
@@ -64,7 +63,6 @@ pub struct TurnScratch {
     touched: Vec<(Arc<Outbox>, bool)>,
 }
 
-#[derive(Debug)]
 pub struct Hub {
     core: Mutex<Core, ENGINE>,
     pub(super) log: Option<Durability>,
@@ -491,7 +489,7 @@ impl Core {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Shutdown {
     /// Whether the shutdown was requested, and whether it is complete.
     state: LeafMutex<(bool, bool)>,

@@ -27,7 +27,6 @@ const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 
 const QUIET: Duration = Duration::from_secs(60);
 
-#[derive(Debug)]
 pub struct Threads {
     pub arrivals: Vec<Arc<Arrivals>>,
     pub next: AtomicUsize,
@@ -143,7 +142,6 @@ impl Acceptor<'_> {
     }
 }
 
-#[derive(Debug)]
 pub struct Arrival {
     pub stream: Stream,
     pub peer: PeerAddress,
@@ -156,7 +154,6 @@ impl Arrival {
     }
 }
 
-#[derive(Debug)]
 pub struct Arrivals {
     registry: Registry,
     waiting: LeafMutex<VecDeque<Arrival>>,

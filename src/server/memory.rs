@@ -52,7 +52,7 @@ const CONNECTION_TRIAL: usize = 1 << 20;
 const SPARE: u64 = 4 << 20;
 const MAX_SPARE: u64 = 256 << 20;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Memory {
     max: u64,
     /// The engine's bytes at the end of the last turn.

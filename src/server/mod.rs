@@ -134,7 +134,6 @@ impl StartError {
 /// client.delete(id)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Server {
     hub: Arc<Hub>,
     places: Vec<ListenerInfo>,
@@ -143,7 +142,6 @@ pub struct Server {
     stopper: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
 struct ListenerInfo {
     name: String,
     address: Option<SocketAddr>,
@@ -164,8 +162,14 @@ struct ListenerInfo {
 /// assert!(client.reserve(Some(0))?.is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ManualClock(Arc<Hub>);
+
+impl std::fmt::Debug for ManualClock {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("ManualClock").finish_non_exhaustive()
+    }
+}
 
 impl ManualClock {
     /// Before returning, processes every deadline up to the new time, in order.
@@ -387,6 +391,12 @@ impl Server {
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
         self.hub.with_engine(|engine, _| engine.check());
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("Server").field("listeners", &self.names()).finish_non_exhaustive()
     }
 }
 

@@ -66,7 +66,6 @@ static EXTRA: LogLimit = LogLimit::new();
 
 const STOP_STEP: Duration = Duration::from_millis(20);
 
-#[derive(Debug)]
 pub struct PoolThread {
     hub: Arc<Hub>,
     number: usize,
@@ -521,7 +520,6 @@ impl PoolThread {
 const RELIEF_CHECK: Duration = Duration::from_millis(10);
 
 /// The states of the pool threads that are writing to the log. The spare thread takes over a state that waits too long.
-#[derive(Debug)]
 pub struct Relief {
     lent: LeafMutex<Vec<Option<Box<PoolThread>>>>,
     pub(super) check: Bell,

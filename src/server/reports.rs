@@ -13,7 +13,6 @@ use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, 
 use crate::settings::config::Config;
 use crate::shared::lock_order::LeafMutex;
 
-#[derive(Debug)]
 pub struct CommandEntry {
     client: ClientId,
     text: &'static str,
@@ -54,7 +53,6 @@ impl CommandEntry {
     }
 }
 
-#[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
     first: &'static str,
@@ -154,7 +152,7 @@ const PAUSE: Span = Span::from_secs(1);
 pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 
 /// The earliest time of the next warning, and the number of unlogged dead letters.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Stays(LeafMutex<(Time, u64)>);
 
 impl Stays {

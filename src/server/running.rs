@@ -25,7 +25,6 @@ const STACK: usize = 256 * 1024;
 /// Limit for connections that are delayed or never arrive.
 const QUIESCE: Duration = Duration::from_secs(300);
 
-#[derive(Debug)]
 pub struct Running {
     hub: Arc<Hub>,
     listeners: Vec<(Arc<Listener>, Wire)>,

@@ -26,7 +26,7 @@ pub fn catch(reopens: bool) -> io::Result<Signals> {
 }
 
 /// A process that replaces itself must check this first, because the new process does not receive delivered signals.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct StopRequests {
     received: Arc<AtomicBool>,
     replacing: Arc<AtomicBool>,

@@ -31,7 +31,6 @@ const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// One thread reads while any thread may write. A Unix socket is also a `TcpStream`: the system calls are the same.
-#[derive(Debug)]
 pub struct Stream(TcpStream);
 
 impl Stream {
@@ -126,7 +125,6 @@ impl fmt::Display for PeerAddress {
 }
 
 /// Blocking. The `accept` methods of the mio types create non-blocking connections with one system call.
-#[derive(Debug)]
 pub enum Listener {
     /// The flag is `true` for TLS.
     Tcp(TcpListener, bool),
@@ -134,14 +132,12 @@ pub enum Listener {
 }
 
 /// Dropping this value removes the socket file, unless it has been replaced.
-#[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     entry: FileEntry,
 }
 
 /// A Unix socket already listens, because another server would otherwise consider the socket dead.
-#[derive(Debug)]
 pub struct Bound {
     socket: Socket,
     file: Option<SocketFile>,

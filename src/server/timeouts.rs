@@ -69,7 +69,7 @@ impl HttpConnection {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct HttpConnections {
     pub all: Vec<HttpConnection>,
     checked: Option<Instant>,
@@ -136,7 +136,6 @@ struct IdleState {
     engaged: bool,
 }
 
-#[derive(Debug)]
 pub struct Idle {
     pub timeout: Span,
     connections: Vec<IdleState>,
@@ -221,7 +220,7 @@ impl Idle {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Probation {
     /// The deadline and number of each unauthenticated connection, which another may have replaced.
     unauthenticated: VecDeque<(Instant, usize)>,

@@ -2,7 +2,6 @@
 //! buffers.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -150,13 +149,6 @@ pub struct Arrived {
     pub count: usize,
     pub more: bool,
     pub ended: bool,
-}
-
-impl fmt::Debug for TlsSession {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        // Does not print keys.
-        out.debug_struct("TlsSession").field("outgoing", &self.outgoing.len()).finish_non_exhaustive()
-    }
 }
 
 impl TlsSession {

@@ -15,7 +15,7 @@ const DISCARDED: u64 = 1 << 20;
 
 const LAST_READS: usize = 16;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Backlog {
     /// Bytes of an incomplete request, or bytes that follow an unfinished request.
     pub(super) rest: Box<[u8]>,
