@@ -195,9 +195,11 @@ pub struct Staging {
     changed: Condvar,
 }
 
+type StagedBody = (Arc<Box<[u8]>>, Arc<Outbox>);
+
 #[derive(Default)]
 struct StagingState {
-    waiting: VecDeque<(Arc<Box<[u8]>>, Arc<Outbox>)>,
+    waiting: VecDeque<StagedBody>,
     stop: bool,
 }
 

@@ -8,7 +8,9 @@ use crate::protocol::beanstalk::{read_settings, SETTINGS_OVERHEAD};
 use crate::protocol::text::{is_tube_name, unquote_name};
 use crate::shared::files;
 
-pub fn read(path: &Path) -> Result<Vec<(Box<[u8]>, TubeSettings)>, String> {
+pub type TubeLine = (Box<[u8]>, TubeSettings);
+
+pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     let fail = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let text = files::read(path).map_err(|error| fail(&error))?;
     let mut tubes = Vec::new();
