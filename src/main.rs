@@ -10,13 +10,12 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
-use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
+use beanpole::internals::server::{host, log as server_log, signals, systemd};
 use beanpole::internals::{cluster, ctl, system};
 use beanpole::{Server, StartError};
-use logfile::Target;
 use process::parent::{self, Parent, PidFile, PortFile, ReadyFile, Side};
 use process::{allocator, standby};
-use server_log::LogForm;
+use server_log::{LogForm, Target};
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
 
@@ -253,7 +252,7 @@ fn serve(
 }
 
 fn hang_up(server: &Server, reopens: bool, reloads: bool) {
-    match reopens.then(logfile::reopen) {
+    match reopens.then(server_log::reopen) {
         Some(Ok(())) => log::info!("log reopened"),
         Some(Err(error)) => log::error!("cannot reopen the log: {error}"),
         None => {}

@@ -1,36 +1,17 @@
 //! The parser of the access file. Each line has the form `name credential... right...`.
 //!
-//! Owns the format and the error messages. A file with an invalid line is rejected after all invalid lines are
-//! reported. An error message must not quote text that can be a secret.
-//!
-//! A file that starts with the line `begin` must end with the line `end`, so the server never uses a partially written
-//! file.
+//! A file that starts with `begin` must end with `end`, so the server never uses a partially written file. An error
+//! message must not quote text that can be a secret.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use super::right::{hex, Pattern, Right, Rights};
 use super::table::{AccessTable, Credential, Digest, Entry};
 
-/// Finds numeric IDs of user and group names.
 #[derive(Clone, Copy)]
 pub struct Accounts<'a> {
     pub user: &'a dyn Fn(&str) -> Option<u32>,
     pub group: &'a dyn Fn(&str) -> Option<u32>,
-}
-
-/// Lines and columns are numbered from 1.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileError {
-    pub line: usize,
-    pub column: usize,
-    pub problem: String,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        write!(out, "line {}, column {}: {}", self.line, self.column, self.problem)
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -45,13 +26,13 @@ type Invalid = (usize, String);
 const CREDENTIALS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
-/// Passes the first error of each invalid line to `report`, and returns `None` if any line is invalid. Collecting the
-/// errors of a large file would need too much memory.
-pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError)) -> Option<AccessTable> {
+/// Passes the line, the column and a message of the first error in each invalid line to `report`, and returns `None` if
+/// any line is invalid. Collecting the errors of a large file would need too much memory.
+pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(usize, usize, String)) -> Option<AccessTable> {
     let (mut table, mut frame, mut is_valid) = (AccessTable::default(), Frame::Unknown, true);
     let mut report = |line, (column, problem)| {
         is_valid = false;
-        report(FileError { line, column, problem });
+        report(line, column, problem);
     };
     let mut number = 0;
     for line in bytes.split(|&byte| byte == b'\n') {
@@ -98,7 +79,6 @@ impl Frame {
     }
 }
 
-/// Returns the words before the comment. A word that starts with `#` starts a comment.
 fn words(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let (mut column, mut rest) = (1, line);
@@ -196,7 +176,6 @@ fn credential(word: Word, name: &str, accounts: &Accounts) -> Result<Credential,
     }
 }
 
-/// Accepts `sha256:` and 64 hexadecimal digits.
 fn digest(text: &str) -> Option<Digest> {
     let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64)?;
     let bytes: Vec<u8> = digits.as_bytes().chunks(2).map(hex).collect::<Option<_>>()?;
@@ -204,10 +183,8 @@ fn digest(text: &str) -> Option<Digest> {
 }
 
 fn rights(word: Word, granted: &mut Rights) -> Result<(), Invalid> {
-    let (name, patterns) = match word.text.split_once(':') {
-        Some((name, patterns)) => (name, Some(patterns)),
-        None => (word.text, None),
-    };
+    let split = word.text.split_once(':');
+    let (name, patterns) = split.map_or((word.text, None), |(name, patterns)| (name, Some(patterns)));
     let rights: Vec<Right> = match name {
         "all" => Right::ALL.into(),
         _ => Right::ALL.into_iter().filter(|right| right.name() == name).collect(),
@@ -242,12 +219,13 @@ mod tests {
         Accounts { user: &|name| (name == "root").then_some(0), group: &|name| (name == "adm").then_some(4) };
 
     fn table(text: &str) -> AccessTable {
-        parse(text.as_bytes(), &ACCOUNTS, |error| panic!("{error:?}")).expect("a table")
+        parse(text.as_bytes(), &ACCOUNTS, |line, column, problem| panic!("{line}:{column}: {problem}"))
+            .expect("a table")
     }
 
     fn errors(text: &[u8]) -> Vec<(usize, usize, String)> {
         let mut errors = Vec::new();
-        let table = parse(text, &ACCOUNTS, |error| errors.push((error.line, error.column, error.problem)));
+        let table = parse(text, &ACCOUNTS, |line, column, problem| errors.push((line, column, problem)));
         assert_eq!(table, None);
         errors
     }
@@ -261,7 +239,7 @@ mod tests {
              ops user:root group:adm group:77 all\n* none look\n"
         );
         let table = table(&text);
-        let names: Vec<_> = table.entries().iter().map(|entry| (&*entry.name, entry.line)).collect();
+        let names: Vec<_> = table.entries.iter().map(|entry| (&*entry.name, entry.line)).collect();
         assert_eq!(names, [("mailer", 3), ("web", 4), ("ops", 5), ("*", 6)]);
         let mailer = &table.name("mailer").expect("a line").rights;
         assert!(mailer.allow(&[Right::Put], b"mail.x") && mailer.allow(&[Right::Take], b"mail"));
@@ -319,7 +297,7 @@ mod tests {
     #[test]
     fn a_file_with_begin_needs_end() {
         let whole = "# ours\n\nbegin # of it\na user:0 look\n* none look\nend\n\n# nothing\n";
-        assert_eq!(table(whole).entries().len(), 2);
+        assert_eq!(table(whole).entries.len(), 2);
         // A file that is truncated before `end` is rejected, even if the last line is complete.
         for length in 0..whole.find("end\n").expect("an end") + 2 {
             assert!(!errors(&whole.as_bytes()[..length]).is_empty(), "{}", &whole[..length]);
@@ -332,7 +310,7 @@ mod tests {
             let found = &errors(text.as_bytes())[0];
             assert!((found.0, found.1) == (line, column) && found.2.starts_with(problem), "{found:?}");
         }
-        assert_eq!(table("begin\nend").entries(), []);
+        assert!(table("begin\nend").entries.is_empty());
         // Outside the first and last line, `begin` and `end` are ordinary names.
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
@@ -341,7 +319,7 @@ mod tests {
                 "{text}: {found:?}"
             );
         }
-        assert_eq!(table("begin user:0 look\nend user:1 look\n").entries().len(), 2);
+        assert_eq!(table("begin user:0 look\nend user:1 look\n").entries.len(), 2);
     }
 
     #[test]
@@ -372,7 +350,7 @@ mod tests {
 
     #[test]
     fn rights_that_only_grow_cover_the_old_ones() {
-        let rights = |text: &str| table(&format!("a user:0 {text}")).entries()[0].rights.clone();
+        let rights = |text: &str| table(&format!("a user:0 {text}")).entries[0].rights.clone();
         for (new, old, expected) in [
             ("put:mail*", "put:mail.a put:mail.b", true),
             ("put take:x", "put:mail*", true),

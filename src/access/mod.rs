@@ -1,15 +1,12 @@
 //! Authorization: the access file gives each named client rights to tubes.
 //!
-//! Owns the file format, the rights, the tube name patterns, and the checks. Must not perform I/O or depend on
-//! commands: the server reads the file and identifies clients, and each protocol defines the rights that its commands
-//! require.
+//! Must not perform I/O or depend on commands: the server reads the file and identifies clients, and each protocol
+//! defines the rights that its commands require.
 
-mod client;
 mod file;
 mod right;
 mod table;
 
-pub use client::{ClientAccess, Denied};
-pub use file::{parse, Accounts, FileError};
+pub use file::{parse, Accounts};
 pub use right::{hex, Need, Right, Rights, Scope};
-pub use table::{AccessTable, Credential, Digest, Entry};
+pub use table::{AccessTable, ClientAccess, Credential, Denied, Digest, Entry};

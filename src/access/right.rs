@@ -1,6 +1,4 @@
-//! Rights, tube name patterns, and the requirements of commands.
-//!
-//! Owns the syntax of patterns and the types that describe a command's requirements. Must not depend on commands.
+//! Rights, tube name patterns, and the types of commands' requirements. Must not depend on commands.
 //!
 //! A pattern is a tube name in which `%` and two hexadecimal digits represent a byte. A star at the end matches any
 //! suffix.
@@ -28,13 +26,13 @@ impl Right {
     }
 }
 
-/// The command needs a right to these tubes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scope {
     /// Every client in the access file can execute the command.
     Open,
     /// The right to any tube suffices, because the command affects only tubes for which the client has the right.
     AnyTube,
+    #[default]
     AllTubes,
     Used,
     Named,
@@ -45,8 +43,8 @@ pub enum Scope {
     Watched,
 }
 
-/// What a command requires. The default is a need that no client meets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The default is a need that no client meets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
     /// One of these rights is sufficient.
     pub rights: &'static [Right],
@@ -66,19 +64,16 @@ impl Need {
     pub const TAKE_WATCHED: Need = Need::any_of(&[Right::Take], Scope::Watched);
     pub const TAKE_JOB: Need = Need::any_of(&[Right::Take], Scope::Job);
     pub const LOOK_ANY: Need = Need::any_of(&[Right::Look], Scope::AnyTube);
-    /// For data of all tubes together.
     pub const LOOK_ALL: Need = Need::any_of(&[Right::Look], Scope::AllTubes);
     pub const LOOK_USED: Need = Need::any_of(&[Right::Look], Scope::Used);
     pub const LOOK_NAMED: Need = Need::any_of(&[Right::Look], Scope::Named);
     pub const LOOK_OWN_JOB: Need = Need::any_of(&[Right::Look], Scope::OwnJob);
     pub const LOOK_JOB: Need = Need::any_of(&[Right::Look], Scope::Job);
-    /// For the outcome of a job, which producers (`Right::Put`) need.
     pub const FOLLOW_JOB: Need = Need::any_of(&[Right::Put, Right::Look], Scope::Job);
     pub const ADMIN_ALL: Need = Need::any_of(&[Right::Admin], Scope::AllTubes);
     pub const ADMIN_USED: Need = Need::any_of(&[Right::Admin], Scope::Used);
     pub const ADMIN_NAMED: Need = Need::any_of(&[Right::Admin], Scope::Named);
     pub const ADMIN_JOB: Need = Need::any_of(&[Right::Admin], Scope::Job);
-    /// The client that has reserved the job can also have `Right::Take`.
     pub const DELETE_JOB: Need = Need::any_of(&[Right::Admin], Scope::OwnJob);
 
     pub const fn any_of(rights: &'static [Right], scope: Scope) -> Need {
@@ -86,16 +81,8 @@ impl Need {
     }
 }
 
-impl Default for Need {
-    fn default() -> Need {
-        Need { rights: &[], scope: Scope::AllTubes }
-    }
-}
-
-/// For each right, the patterns of its tubes.
-///
-/// The patterns are sorted, and no pattern covers another. Therefore, only the last pattern that is not greater than a
-/// name can match the name: a pattern between a prefix and the name would be covered by the prefix.
+/// The patterns of each right's tubes are sorted, and no pattern covers another. Therefore, only the last pattern that
+/// is not greater than a name can match the name: a prefix would cover a pattern between itself and the name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights([Vec<Pattern>; 4]);
 
@@ -117,7 +104,6 @@ impl Rights {
         patterns[..patterns.partition_point(|pattern| *pattern.bytes <= *name)].last()
     }
 
-    /// Returns `true` if the client has one of `rights` for the tube.
     pub fn allow(&self, rights: &[Right], tube: &[u8]) -> bool {
         rights.iter().any(|right| self.candidate(*right, tube).is_some_and(|pattern| pattern.matches(tube)))
     }
@@ -130,8 +116,7 @@ impl Rights {
         rights.iter().any(|right| self.0[*right as usize].iter().any(Pattern::is_all))
     }
 
-    /// Returns `true` if `self` includes `other`. The comparison is conservative: a single pattern in `self` must cover
-    /// each pattern in `other`.
+    /// Conservative: a single pattern in `self` must cover each pattern in `other`.
     pub fn cover(&self, other: &Rights) -> bool {
         let covered =
             |right, narrow: &Pattern| self.candidate(right, &narrow.bytes).is_some_and(|wide| wide.covers(narrow));
@@ -139,12 +124,10 @@ impl Rights {
     }
 }
 
-/// A tube name, or a prefix that all matching names have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// The name, or if `open`, the prefix.
+    /// The tube name or, if `open`, the prefix.
     bytes: Box<[u8]>,
-    /// `true` if the pattern ends with a star.
     open: bool,
 }
 
@@ -188,7 +171,6 @@ impl Pattern {
         self.open && self.bytes.is_empty()
     }
 
-    /// Returns `true` if `self` matches all names that `other` matches.
     pub fn covers(&self, other: &Pattern) -> bool {
         self.matches(&other.bytes) && (self.open || !other.open)
     }

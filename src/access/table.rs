@@ -1,14 +1,13 @@
-//! The parsed access file.
+//! The parsed access file, and the permissions of one client.
 //!
-//! Owns the entries and their lookup by name and by credential. If several entries match a client, the first entry
-//! in the file applies. Must not parse the file.
+//! If several entries match a client, the first entry in the file applies. Must not parse the file or access sockets.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::hint::black_box;
 use std::sync::Arc;
 
-use super::right::Rights;
+use super::right::{Need, Right, Rights, Scope};
 
 /// SHA-256 of a token. Comparing digests takes constant time, so response times reveal nothing about a valid digest.
 #[derive(Clone, Copy, Eq, Debug)]
@@ -37,18 +36,15 @@ impl Hash for Digest {
 
 #[cfg(test)]
 thread_local! {
-    /// Digest comparisons by the current thread.
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Credential {
     Nothing,
-    /// A certificate with this name, signed by the configured authority.
     Certificate(Box<str>),
     Token(Digest),
     User(u32),
-    /// The group of a process at a Unix socket.
     Group(u32),
 }
 
@@ -56,7 +52,6 @@ pub enum Credential {
 pub struct Entry {
     /// `*` is the entry for clients without a matching credential.
     pub name: Box<str>,
-    /// The line number, counted from 1.
     pub line: usize,
     /// One of these credentials is sufficient.
     pub credentials: Vec<Credential>,
@@ -66,7 +61,7 @@ pub struct Entry {
 /// The maps contain indexes into `entries`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
-    entries: Vec<Arc<Entry>>,
+    pub entries: Vec<Arc<Entry>>,
     names: HashMap<Box<str>, usize>,
     credentials: HashMap<Credential, usize>,
 }
@@ -78,10 +73,6 @@ impl AccessTable {
         self.names.insert(entry.name.clone(), index);
         self.credentials.extend(entry.credentials.iter().map(|credential| (credential.clone(), index)));
         self.entries.push(Arc::new(entry));
-    }
-
-    pub fn entries(&self) -> &[Arc<Entry>] {
-        &self.entries
     }
 
     pub fn name(&self, name: &str) -> Option<&Arc<Entry>> {
@@ -96,5 +87,94 @@ impl AccessTable {
     pub fn prove(&self, credentials: &[Credential]) -> Option<(&Arc<Entry>, Credential)> {
         let found = credentials.iter().filter_map(|own| Some((self.credential(own)?, own.clone())));
         found.min_by_key(|(entry, _)| entry.line)
+    }
+}
+
+/// Only exists with an access file. Without one, every client has all rights.
+#[derive(Debug)]
+pub struct ClientAccess {
+    table: Arc<AccessTable>,
+    /// The connection itself proves this identity, without a token.
+    own: Option<(Arc<Entry>, Credential)>,
+    known: Option<(Arc<Entry>, Credential)>,
+    /// `true` if nobody can eavesdrop, so the client may send tokens.
+    takes_tokens: bool,
+    failed: bool,
+    /// `true` if the client may take jobs from all watched tubes. The `watch` command checks further tubes.
+    pub watched_are_checked: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    Unknown,
+    Forbidden,
+}
+
+impl ClientAccess {
+    /// Without a matching credential, the client has the rights of the entry `*`, or is unauthenticated.
+    pub fn new(table: Arc<AccessTable>, credentials: &[Credential], takes_tokens: bool) -> ClientAccess {
+        let find = |credentials| table.prove(credentials).map(|(entry, credential)| (entry.clone(), credential));
+        let known = find(credentials).or_else(|| find(&[Credential::Nothing]));
+        ClientAccess { table, own: known.clone(), known, takes_tokens, failed: false, watched_are_checked: false }
+    }
+
+    pub fn name(&self) -> Option<&str> {
+        self.known.as_ref().map(|(entry, _)| &*entry.name)
+    }
+
+    pub fn rights(&self) -> Option<&Rights> {
+        self.known.as_ref().map(|(entry, _)| &entry.rights)
+    }
+
+    /// Ends the client's current identity and returns `false` if the token is invalid.
+    pub fn authenticate(&mut self, digest: Digest) -> bool {
+        let credential = Credential::Token(digest);
+        let entry = self.table.credential(&credential).filter(|_| self.takes_tokens).cloned();
+        self.known = entry.map(|entry| (entry, credential));
+        self.failed = self.known.is_none();
+        self.watched_are_checked = false;
+        !self.failed
+    }
+
+    /// Restores the identity of the connection, because an HTTP token applies to a single request.
+    pub fn withdraw_token(&mut self) {
+        self.known = self.own.clone();
+    }
+
+    pub fn take_failure(&mut self) -> bool {
+        std::mem::take(&mut self.failed)
+    }
+
+    /// Returns `false` if the client must be disconnected, because it has lost its name, its credential, or a right.
+    pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
+        self.table = table.clone();
+        let renewed = |(old, credential): &(Arc<Entry>, Credential)| {
+            let new = table.credential(credential).filter(|new| new.name == old.name)?;
+            Some((new.clone(), credential.clone()))
+        };
+        self.own = self.own.as_ref().and_then(renewed);
+        let Some(known) = &self.known else { return true };
+        let Some(new) = renewed(known).filter(|(new, _)| new.rights.cover(&known.0.rights)) else { return false };
+        self.known = Some(new);
+        true
+    }
+
+    pub fn check(&self, need: Need, tube: Option<&[u8]>) -> Result<(), Denied> {
+        let rights = self.rights().ok_or(Denied::Unknown)?;
+        let allowed = match need.scope {
+            Scope::Open => true,
+            Scope::AnyTube => rights.allow_somewhere(need.rights),
+            Scope::AllTubes => rights.allow_everywhere(need.rights),
+            _ => tube.is_some_and(|tube| rights.allow(need.rights, tube)),
+        };
+        allowed.then_some(()).ok_or(Denied::Forbidden)
+    }
+
+    pub fn sees(&self, tube: &[u8]) -> bool {
+        self.rights().is_some_and(|rights| rights.allow(&[Right::Look], tube))
+    }
+
+    pub fn sees_all(&self) -> bool {
+        self.rights().is_some_and(|rights| rights.allow_everywhere(&[Right::Look]))
     }
 }

@@ -97,15 +97,15 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
     let bytes = std::fs::read(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
     let accounts = Accounts { user: &system::user_number, group: &system::group_number };
     let mut printed = Ok(());
-    let table = access::parse(&bytes, &accounts, |error| {
+    let table = access::parse(&bytes, &accounts, |line, column, problem| {
         if printed.is_ok() {
-            printed = out.line(&format!("{}:{}:{}: {}", path.display(), error.line, error.column, error.problem));
+            printed = out.line(&format!("{}:{line}:{column}: {problem}", path.display()));
         }
     });
     printed?;
     let Some(table) = table else { return Ok(REFUSED) };
     let Some((name, command, tube)) = question else {
-        out.line(&format!("{}: names: {}", path.display(), table.entries().len()))?;
+        out.line(&format!("{}: names: {}", path.display(), table.entries.len()))?;
         return Ok(DONE);
     };
     let found = needs(command);

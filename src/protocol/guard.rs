@@ -140,7 +140,7 @@ mod tests {
 
     fn access(line: &str) -> ClientAccess {
         let accounts = Accounts { user: &|_| None, group: &|_| None };
-        ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line")), &[], false)
+        ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts, |_, _, _| ()).expect("a line")), &[], false)
     }
 
     /// Returns the number of calls until the decision, and `true` if access is granted.

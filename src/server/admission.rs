@@ -1,7 +1,4 @@
-//! Connection limits.
-//!
-//! Owns the number of connections, in total and per address. Must not send replies to rejected
-//! clients; the listener does.
+//! Connection limits, in total and per address. Must not reply to rejected clients; the listener does.
 //!
 //! Enforces promise P23 of beanpole-promises(7).
 
@@ -14,6 +11,7 @@ use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;
 use crate::settings::config::{local_connections, Config};
 use crate::shared::lock_order::LeafMutex;
+use crate::shared::system;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -21,7 +19,7 @@ pub enum Refusal {
     Address,
     Files,
     Memory,
-    /// The number of unauthenticated connections has reached its limit. Must be the last variant.
+    /// Must be the last variant.
     Unauthenticated,
 }
 
@@ -43,33 +41,25 @@ pub const MAX_HTTP: usize = 64;
 /// HTTP connections above [`MAX_HTTP`] that are accepted until idle connections are closed.
 const EXTRA_HTTP: usize = 16;
 
-/// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
-#[derive(Debug)]
 pub struct Admission {
     limit: usize,
-    /// The connection limit for Unix sockets and loopback addresses, which is higher than `limit`.
     local_limit: usize,
     address_limit: Option<usize>,
     connections: AtomicUsize,
     http: AtomicUsize,
-    /// Contains only addresses that have connections.
     addresses: LeafMutex<HashMap<IpAddr, usize>>,
     memory: Arc<Memory>,
 }
 
 impl Admission {
     pub fn new(config: &Config, memory: Arc<Memory>) -> Admission {
-        Admission {
-            limit: config.max_connections,
-            local_limit: config.max_connections.saturating_add(local_connections()),
-            address_limit: config.max_connections_per_address.map(|limit| limit.max(1)),
-            connections: AtomicUsize::new(0),
-            http: AtomicUsize::new(0),
-            addresses: LeafMutex::default(),
-            memory,
-        }
+        let limit = config.max_connections;
+        let local_limit = limit.saturating_add(local_connections(system::file_limit()));
+        let address_limit = config.max_connections_per_address.map(|limit| limit.max(1));
+        let (connections, http, addresses) = Default::default();
+        Admission { limit, local_limit, address_limit, connections, http, addresses, memory }
     }
 
     /// Lowers the limits so that connections leave `spare` descriptors to the server, which itself uses `open`
@@ -84,7 +74,6 @@ impl Admission {
         is_enough
     }
 
-    /// Counts a connection, unless a limit is reached. HTTP connections have an additional, lower limit.
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {
         if is_http {
             increment(&self.http, MAX_HTTP + EXTRA_HTTP + if peer.is_local() { LOCAL_HTTP } else { 0 })?;
@@ -118,9 +107,8 @@ impl Admission {
         Ok(())
     }
 
-    /// If there are more than [`MAX_HTTP`] HTTP connections, counts one less and returns `true`. The caller must then
-    /// close an HTTP connection. Concurrent callers do not close too many connections, because each of them counts
-    /// first.
+    /// If there are more than [`MAX_HTTP`] HTTP connections, counts one less and returns `true`: the caller must then
+    /// close one. Concurrent callers do not close too many, because each of them counts first.
     pub fn evict_http(&self) -> bool {
         let less = |count: usize| (count > MAX_HTTP).then(|| count - 1);
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()

@@ -1,7 +1,5 @@
 //! The clock, which is the only source of the queue's time.
 //!
-//! Owns the relation between the monotonic clock and the wall clock. Must not sleep.
-//!
 //! Enforces promise P11 of beanpole-promises(7).
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,11 +9,9 @@ use nix::time::{clock_gettime, ClockId};
 
 use crate::engine::{Span, Time};
 
-#[derive(Debug)]
 pub enum Clock {
     /// Changes of the system's wall clock after startup have no effect.
     System {
-        /// The wall-clock time at `anchor`.
         wall: Time,
         anchor: Instant,
         /// Nanoseconds from 1970 to the origin of the monotonic clock.
@@ -44,7 +40,6 @@ impl Clock {
         Clock::anchored(wall())
     }
 
-    /// The clock starts at `millis` milliseconds since 1970.
     pub fn starting_at(millis: u64) -> Clock {
         Clock::anchored(Time::from_nanos(millis.saturating_mul(1_000_000)))
     }
@@ -55,7 +50,6 @@ impl Clock {
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
-    /// Returns this clock or, if this clock is behind `time`, a clock that starts at `time`.
     pub fn continued(self, time: Time) -> Clock {
         let behind = time.since(self.now());
         match self {
@@ -85,8 +79,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time of a command that directly follows a command at `before`, without unlocking the engine. Adding
-    /// one nanosecond is cheaper than reading the clock, and a command takes longer.
+    /// Adding one nanosecond is cheaper than reading the clock, and a command takes longer.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),
@@ -99,7 +92,6 @@ impl Clock {
         matches!(self, Clock::Manual(_))
     }
 
-    /// Returns `None` if `at` is out of range or the clock is manual.
     pub fn instant(&self, at: Time) -> Option<Instant> {
         match self {
             Clock::System { wall, anchor, .. } => {

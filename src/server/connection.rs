@@ -1,28 +1,24 @@
-//! One connection, which belongs to a single pool thread.
-//!
-//! Owns the input: bytes that have not been decoded yet, and requests that have not been executed yet. The thread lends
-//! its buffers while the connection has work, so an idle connection uses little memory. Must not write to the socket:
-//! replies are sent through the `Outbox`.
+//! One connection, which belongs to a single pool thread. The thread lends its buffers to a connection that has work,
+//! so an idle connection uses little memory. Must not write to the socket, as the `Outbox` does.
 //!
 //! Enforces promise P24 of beanpole-promises(7).
 
-mod access;
 mod account;
 #[cfg(feature = "tls")]
 mod secure;
 
 use std::io::{Error, ErrorKind, IoSliceMut};
-use std::os::fd::AsRawFd;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use self::account::Backlog;
-use super::command_log::TurnLog;
-use super::delivery::{Flushed, Outbox, WriteState};
+use super::delivery::{Outbox, WriteState};
 use super::gate::Unauthenticated;
-use super::http_limits::AwaitedPart;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::MIN_READ;
+use super::reports::TurnLog;
+use super::timeouts::{AwaitedPart, HttpState};
 use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
@@ -41,7 +37,6 @@ const READ_IN_A_ROW: usize = 512 * 1024;
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
-/// Maximum bytes per read if other connections have queued work.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
 /// A connection is light if its last input had at most this many bytes. Light connections are served first.
@@ -53,16 +48,12 @@ const FIRST_BUFFER: usize = 4 * 1024;
 /// Maximum size of a thread's buffer. Larger reads go directly into the body of a job.
 const LAST_BUFFER: usize = 256 * 1024;
 
-/// Resources that a pool thread lends to the connection being served.
-#[derive(Debug)]
 pub struct ThreadScratch {
     pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// For reuse by the next connection.
     backlog: Option<Box<Backlog>>,
     /// `true` if other connections have queued work.
     pub others: bool,
-    /// `true` if the last batch of commands used up the step budget.
     is_turn_spent: bool,
 }
 
@@ -73,34 +64,29 @@ impl Default for ThreadScratch {
     }
 }
 
-#[derive(Debug)]
 pub struct Connection {
     pub(super) outbox: Arc<Outbox>,
     pub client: ClientId,
     dialogue: Dialogue,
     /// Unprocessed input. `None` only while the connection is not served.
     backlog: Option<Box<Backlog>>,
-    /// `readable` stays set until the input has been read.
     pub(super) ready: Readiness,
     /// `true` while the write state is known to be [`WriteState::Clear`].
     clear: bool,
     /// `true` if the connection accepts no more requests, and closes when all output has been sent.
     pub(super) closing: bool,
-    access: Option<Box<ClientAccess>>,
+    pub(super) access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client has not authenticated yet.
     pub probation: Option<Box<(Instant, Unauthenticated)>>,
     wrong_token: WrongToken,
     /// `true` if input from the client ends its wait.
     abortable: bool,
-    /// `true` if the connection is in its thread's queue of connections with work.
     pub queued: bool,
-    /// `true` if the last input had at most [`LIGHT`] bytes.
     pub light: bool,
     /// `true` if `Admission` counts the connection as HTTP.
     pub is_http: bool,
 }
 
-/// The client's last use of a wrong token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WrongToken {
     None,
@@ -122,7 +108,6 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// `true` if the end of the input has been read.
     pub fn ended(self) -> bool {
         self.half_closed && !self.readable
     }
@@ -131,7 +116,6 @@ impl Readiness {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     Wait,
-    /// Serve the connection again, after other connections.
     Again,
     Close,
 }
@@ -140,17 +124,12 @@ struct Batch {
     flow: Flow,
     /// The log space in bytes that the next request waits for; 0 if no request waits.
     lacking: u64,
-    /// The body of the next request, if it must be stored before the request is executed.
     body: Option<Arc<Box<[u8]>>>,
-    /// `true` if the step budget is used up.
     is_spent: bool,
 }
 
 /// The undecoded part of the thread's buffer.
-struct Input {
-    from: usize,
-    to: usize,
-}
+type Input = Range<usize>;
 
 impl Connection {
     pub fn new(outbox: Arc<Outbox>, client: ClientId, wire: Wire) -> Connection {
@@ -172,10 +151,6 @@ impl Connection {
         }
     }
 
-    pub fn file(&self) -> usize {
-        self.outbox.stream.as_raw_fd() as usize
-    }
-
     pub fn set_ready(&mut self, readiness: Readiness) {
         self.ready.readable |= readiness.readable || readiness.urgent || readiness.half_closed;
         self.ready.urgent |= readiness.urgent;
@@ -183,8 +158,7 @@ impl Connection {
         self.ready.gone |= readiness.gone;
     }
 
-    /// Returns the number of an HTTP client's requests, and what the connection waits for.
-    pub fn awaited(&self) -> (u64, AwaitedPart) {
+    pub fn awaited(&self) -> HttpState {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
             _ if self.queued || self.has_pending() => AwaitedPart::Server,
@@ -199,23 +173,21 @@ impl Connection {
 
     /// Returns `false` if the peer has disconnected.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
-        self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
+        self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out))
     }
 
-    /// Returns `true` if all output has been sent or can never be sent.
     pub fn is_drained(&self) -> bool {
         matches!(self.outbox.write_state(0, true, true), WriteState::Ended | WriteState::Waiting)
     }
 
-    /// Executes input until the connection must wait for the peer or yield to other connections.
     pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         if self.dialogue.progress().is_some() {
             hub.process.refresh();
         }
         let mut input = self.load_input(thread);
         let next = self.work_through(&mut input, hub, thread);
-        if input.from < input.to {
-            self.backlog().rest = thread.buffer[input.from..input.to].into();
+        if input.start < input.end {
+            self.backlog().rest = thread.buffer[input.clone()].into();
         }
         let backlog = self.backlog();
         let pending = if backlog.pending.is_empty() { 0 } else { backlog.pending.iter().map(Request::footprint).sum() };
@@ -272,9 +244,8 @@ impl Connection {
         }
     }
 
-    /// `true` if the client has sent unexecuted input or has half-closed the connection.
     fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
-        let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
+        let has_input = |it: &Connection, input: &Input| input.start < input.end || it.has_pending();
         if self.ready.readable && !has_input(self, input) {
             // The input that the poller reported may have been read already.
             self.read(input, hub, thread);
@@ -294,10 +265,9 @@ impl Connection {
 
     /// `true` if there may be unprocessed input, including its end.
     fn has_more(&self, input: &Input) -> bool {
-        input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
+        input.start < input.end || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
-    /// Copies the undecoded input of the connection into the thread's buffer.
     fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
@@ -308,29 +278,28 @@ impl Connection {
             thread.buffer.resize(LAST_BUFFER, 0);
         }
         thread.buffer[..to].copy_from_slice(&rest);
-        Input { from: 0, to }
+        0..to
     }
 
-    /// Reads once. Returns the number of bytes read, but at least 1. The missing part of a body is read directly into
-    /// the body.
+    /// Returns the number of bytes read, but at least 1. The missing part of a body is read directly into the body.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let max_bytes = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let max_bytes = max_bytes.min(hub.memory.allowance()).max(MIN_READ);
         let buffer = &mut thread.buffer;
-        buffer.copy_within(input.from..input.to, 0);
-        *input = Input { from: 0, to: input.to - input.from };
-        if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
+        buffer.copy_within(input.clone(), 0);
+        *input = 0..input.len();
+        if input.end > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
             buffer.resize(buffer.len() * 2, 0);
         }
         #[cfg(feature = "tls")]
         if self.outbox.tls.is_some() {
             return self.read_tls(input, max_bytes, hub, thread);
         }
-        let end = buffer.len().min(input.to.saturating_add(max_bytes));
+        let end = buffer.len().min(input.end.saturating_add(max_bytes));
         let gap = self.dialogue.gap(hub.memory.room()).unwrap_or_default();
         let gap_length = gap.len();
-        let room = gap_length + end - input.to;
-        let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..end])];
+        let room = gap_length + end - input.end;
+        let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.end..end])];
         let slices = if gap_length == 0 { &mut slices[1..] } else { &mut slices[..] };
         let result = self.outbox.stream.read(slices);
         let read = *result.as_ref().unwrap_or(&1);
@@ -341,7 +310,7 @@ impl Connection {
                 if gap_length > 0 {
                     self.dialogue.filled(count.min(gap_length));
                 }
-                input.to += count.saturating_sub(gap_length);
+                input.end += count.saturating_sub(gap_length);
                 if count < room {
                     // A short read means that the socket is empty. The poller will report more data or the end.
                     self.ready.readable = self.ready.half_closed || self.ready.urgent;
@@ -369,21 +338,19 @@ impl Connection {
         (self.ready.readable, self.ready.half_closed) = (false, true);
     }
 
-    /// Returns the next request, and queues later requests. Most inputs contain a single request.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.backlog().pending.pop_front();
         // Without new input, only an upload can complete a request, because its bytes bypass the buffer.
-        if input.from == input.to && !self.dialogue.is_uploading() {
+        if input.start == input.end && !self.dialogue.is_uploading() {
             return first;
         }
         let mut limits = hub.limits();
         // Decode a single request, because the limits for later requests change when a token is accepted.
         let is_unauthenticated = self.is_unauthenticated();
         if is_unauthenticated {
-            // Unauthenticated clients cannot store anything.
             limits.room = 0;
         }
-        let mut bytes = &thread.buffer[input.from..input.to];
+        let mut bytes = &thread.buffer[input.clone()];
         while self.backlog().pending.len() + 1 < BATCH {
             // Frequent requests have a separate branch, which saves a copy.
             if let Some(request) = self.dialogue.next_plain(&mut bytes, &limits) {
@@ -397,11 +364,10 @@ impl Connection {
                 break;
             }
         }
-        input.from = input.to - bytes.len();
+        input.start = input.end - bytes.len();
         first
     }
 
-    /// Queues the request if `first` already contains a request.
     #[inline(always)] // for speed: builds the request directly in its destination
     fn store(&mut self, first: &mut Option<Request>, request: Request) {
         match first {
@@ -418,7 +384,7 @@ impl Connection {
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
         let mut turn_log = TurnLog::begin(self.client, &first, hub.config.slow);
-        let bytes = &thread.buffer[..input.to];
+        let bytes = &thread.buffer[..input.end];
         hub.turn(&mut thread.turn, |core, scratch, now| {
             let before = core.required();
             let mut batch = self.execute((first, bytes), (core, scratch), hub, now, &mut out, &mut turn_log);
@@ -440,7 +406,6 @@ impl Connection {
         true
     }
 
-    /// Executes requests until a request must be the last, the replies become too long, or the step budget is used up.
     fn execute(
         &mut self,
         (mut request, input): (Request, &[u8]),
@@ -481,8 +446,7 @@ impl Connection {
         }
     }
 
-    /// Passes on the replies of a batch while the engine is locked. In the state [`WriteState::Clear`], the caller
-    /// sends the replies; otherwise they are appended to the outbox. Returns `true` if the outbox has output to send.
+    /// In [`WriteState::Clear`], the caller sends the replies. Returns `true` if the outbox has output to send.
     fn hand_over(
         &mut self,
         batch: Batch,
@@ -529,8 +493,7 @@ impl Connection {
         has_output
     }
 
-    /// Ends the client's wait because of input or a half-close. Returns `false` if a pending event ends the wait
-    /// instead.
+    /// Returns `false` if a pending event ends the wait instead.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {
@@ -544,5 +507,34 @@ impl Connection {
         thread.turn.out = out;
         self.outbox.flush(&mut thread.turn.out);
         ended
+    }
+
+    pub fn set_access(&mut self, access: Box<ClientAccess>) {
+        if let Some(name) = access.name() {
+            log::debug!("{}: is {name}", self.client.0);
+        }
+        self.access = Some(access);
+    }
+
+    /// Returns the outbox if its last reply is delayed until [`Outbox::release`].
+    pub fn take_delayed(&mut self) -> Option<Arc<Outbox>> {
+        if self.wrong_token != WrongToken::Last {
+            return None;
+        }
+        self.wrong_token = WrongToken::Earlier;
+        Some(self.outbox.clone())
+    }
+
+    fn is_unauthenticated(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.name().is_none())
+    }
+
+    fn notice_access(&mut self, hub: &Hub) {
+        if self.wrong_token == WrongToken::Last {
+            hub.process.record_wrong_token(self.outbox.peer);
+        }
+        if self.access.as_ref().is_some_and(|access| access.name().is_some()) {
+            self.probation = None;
+        }
     }
 }

@@ -1,22 +1,22 @@
-//! The output side of one connection, which several threads share.
+//! The output side of one connection, which several threads share, and the inbox of the pool thread that owns it.
 //!
-//! Owns the order of replies. A thread appends a reply while it holds the engine's lock, which determines the order,
-//! and sends the reply after it has released the lock. Only one thread at a time writes to the socket; other threads
-//! only append, so a reply never overtakes an earlier reply. A producer's thread writes a job directly to a waiting
-//! worker's socket without waking the worker's thread. Without TLS, no lock is held during a write. Must not read from
-//! the socket.
+//! A thread appends a reply while it holds the engine's lock, which determines the order, and sends the reply without
+//! the lock. Only one thread at a time writes to the socket, so a reply never overtakes an earlier reply.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::handle::ThreadHandle;
+use crossbeam_channel::Sender;
+use mio::Waker;
+
 use super::memory::{Memory, CONNECTION_COST};
-use super::message::Message;
 use super::socket::{PeerAddress, Stream};
 #[cfg(feature = "tls")]
 use super::tls::{TlsSession, SESSION_COST};
+use crate::access::AccessTable;
 use crate::protocol::Output;
+use crate::shared::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "tls")]
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
@@ -24,12 +24,10 @@ use crate::shared::role::Lease;
 
 const SLICES: usize = 16;
 
-/// Maximum writes in a row per flush. The owner sends the rest, so that one connection does not delay the timer thread
-/// or other pool threads.
+/// The owner sends the rest, so that one connection does not delay the timer thread or other pool threads.
 const ROUNDS: usize = 4;
 
-/// Maximum capacity, in bytes, of a buffer that is kept. Larger than the replies to pipelined commands, because
-/// allocating a buffer for every batch would cost more than the commands.
+/// In bytes. Allocating a buffer for every batch of pipelined commands would cost more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// An outbox that uses more bytes than this is freed on another thread.
@@ -44,7 +42,6 @@ pub struct EventLimits {
     pub stuck: usize,
 }
 
-#[derive(Debug)]
 pub struct Outbox {
     pub stream: Stream,
     pub peer: PeerAddress,
@@ -56,16 +53,14 @@ pub struct Outbox {
     pub tls: Option<LeafMutex<TlsSession>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct OutboxState {
     /// `None` without pending output, which saves memory for idle connections.
     unsent: Option<Box<Unsent>>,
     /// `true` while the client waits for an event and its later commands stay unread.
     waiting: bool,
-    /// The number of delays, such as for records that are not durable yet. Unless it is 0, nothing is sent and no
-    /// command is read.
+    /// Unless 0, nothing is sent and no command is read, for example because records are not durable yet.
     delay_reasons: u32,
-    /// `true` if the next command waits for space in the log.
     awaiting_space: bool,
     /// `true` if the owner must be notified when the client's wait ends or all output has been sent.
     resume: bool,
@@ -86,13 +81,12 @@ enum Writer {
 enum Peer {
     #[default]
     Connected,
-    /// The peer has disconnected. Nothing is sent any more.
     Gone,
     /// Like `Gone`, but the server dropped the client because the client did not read its events.
     Dropped,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Unsent {
     output: Output,
     /// Bytes charged to the memory account. `leaving` of them will be freed soon, because the client was dropped.
@@ -103,7 +97,6 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Returns bytes, including memory shared with jobs.
     fn memory_used(&self) -> u64 {
         self.charged + self.output.shared() as u64
     }
@@ -131,8 +124,8 @@ impl OutboxState {
         self.unsent.as_ref().and_then(|unsent| unsent.stuck)
     }
 
-    /// Charges output above `CONNECTION_COST`, which every connection is charged. A writing thread does this after its
-    /// write, so the call then does nothing.
+    /// Charges output above `CONNECTION_COST`. A writing thread does this after its write, so the call then does
+    /// nothing.
     fn charge(&mut self, memory: &Memory) {
         let Some(unsent) = self.unsent.as_mut().filter(|_| self.writer == Writer::None) else { return };
         let mut footprint = unsent.output.footprint();
@@ -157,14 +150,13 @@ impl OutboxState {
         }
     }
 
-    /// Drops a client that does not read its events. Returns `true` if the owner must be notified. Freeing the output
-    /// may be slow, so it is freed with the connection.
+    /// Returns `true` if the owner must be notified. Freeing the output may be slow, so it is freed with the
+    /// connection.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
         self.give_up(Peer::Dropped)
     }
 
-    /// Returns `false` if the client was already given up.
     fn give_up(&mut self, peer: Peer) -> bool {
         let is_new = !self.is_broken();
         if is_new {
@@ -176,23 +168,13 @@ impl OutboxState {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// The owner reads input, and appends replies to the outbox.
     Open,
     /// Like `Open`, but the outbox stays empty, so the owner can call [`Outbox::send`].
     Clear,
-    /// The owner waits for an event for the client.
     Waiting,
     /// The owner waits until replies are durable, the log has space, or the client has read more output.
     Blocked,
-    /// The owner closes the connection: all output has been sent, or nothing more can be sent.
     Ended,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flushed {
-    Done,
-    Later,
-    Broken,
 }
 
 impl Outbox {
@@ -215,7 +197,6 @@ impl Outbox {
         self
     }
 
-    /// Returns the bytes above `SESSION_COST`, or 0 without TLS.
     pub fn encryption(&self) -> u64 {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -224,19 +205,14 @@ impl Outbox {
         0
     }
 
-    /// Returns `false` if the peer has disconnected.
     pub fn flush_tls(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            return match tls.lock().push(&self.stream) {
-                Err(error) => error.kind() == ErrorKind::WouldBlock,
-                Ok(()) => true,
-            };
+            return !tls.lock().push(&self.stream).is_err_and(|error| error.kind() != ErrorKind::WouldBlock);
         }
         true
     }
 
-    /// Sends the TLS close alert if the socket accepts it immediately.
     pub fn close_tls(&self) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -253,9 +229,8 @@ impl Outbox {
         send(&self.stream, &self.owner.lease, output)
     }
 
-    /// Appends replies of the owner while the engine is locked. `waits` means that the last command has no reply yet
-    /// and blocks the client. `held` delays all output until [`Outbox::release`]. Returns `true` if output can be sent
-    /// now.
+    /// The engine must be locked. `waits` means that the last command has no reply yet and blocks the client. `held`
+    /// delays all output until [`Outbox::release`]. Returns `true` if output can be sent now.
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.is_broken() {
@@ -286,12 +261,11 @@ impl Outbox {
         unsent.memory_used() > DISCARDED
     }
 
-    /// Delays later output until [`Outbox::release`]. The engine must be locked.
+    /// The engine must be locked.
     pub fn hold(&self) {
         self.state.lock().delay_reasons += 1;
     }
 
-    /// Ends one delay. Sends the output if no delay remains.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.delay_reasons -= 1;
@@ -303,7 +277,7 @@ impl Outbox {
         }
     }
 
-    /// Blocks the next command until [`Outbox::has_space`] is called. The engine must be locked.
+    /// The engine must be locked.
     pub fn await_space(&self) {
         self.state.lock().awaiting_space = true;
     }
@@ -318,9 +292,8 @@ impl Outbox {
         }
     }
 
-    /// Appends events and ends the client's wait while the engine is locked. Returns `true` if the owner must be
-    /// notified. A client with more unread output than `limits` allow is dropped, because events cannot wait until the
-    /// client reads.
+    /// The engine must be locked. Returns `true` if the owner must be notified. A client with more unread output than
+    /// `limits` allow is dropped, because events cannot wait until the client reads.
     pub fn push_events(&self, out: &mut Output, limits: EventLimits) -> bool {
         let mut state = self.state.lock();
         let limit = if state.stuck().is_some() { limits.stuck } else { limits.reading };
@@ -353,8 +326,7 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token as usize));
     }
 
-    /// Returns the owner's next step. `more` means that the owner has work and must be notified when it can continue;
-    /// otherwise events do not wake the owner.
+    /// `more` means that the owner has work and must be notified when it can continue. Otherwise, no event wakes it.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.writer != Writer::None || state.length() > 0;
@@ -377,8 +349,7 @@ impl Outbox {
         write_state
     }
 
-    /// Sends the owner's replies without a lock, which is only allowed in [`WriteState::Clear`]. Returns `false` if
-    /// this state has ended.
+    /// Sends replies without a lock in [`WriteState::Clear`]. Returns `false` if this state has ended.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {
@@ -407,25 +378,25 @@ impl Outbox {
         }
     }
 
-    /// Leaves an empty buffer in `spare`.
-    pub fn flush(&self, spare: &mut Output) -> Flushed {
+    /// Leaves an empty buffer in `spare`. Returns `false` if the peer has disconnected.
+    pub fn flush(&self, spare: &mut Output) -> bool {
         self.flush_locked(self.state.lock(), spare)
     }
 
     /// Releases the lock during each write and before returning.
-    fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
+    fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> bool {
         if state.delay_reasons > 0 {
-            return Flushed::Later;
+            return true;
         }
         if state.writer != Writer::None {
             state.writer = Writer::WriteAgain;
-            return Flushed::Later;
+            return true;
         }
         if state.is_broken() || state.length() == 0 {
-            return if state.is_broken() { Flushed::Broken } else { Flushed::Done };
+            return !state.is_broken();
         }
         state.writer = Writer::Writing;
-        let (mut flushed, mut wakes) = (Flushed::Later, true);
+        let (mut is_connected, mut wakes) = (true, true);
         for _ in 0..ROUNDS {
             let mut output = std::mem::take(&mut state.unsent().output);
             drop(state);
@@ -439,7 +410,7 @@ impl Outbox {
             }
             match sent {
                 Ok(()) if state.length() == 0 => {
-                    (flushed, wakes) = (Flushed::Done, !state.waiting && std::mem::take(&mut state.resume));
+                    wakes = !state.waiting && std::mem::take(&mut state.resume);
                     if output.capacity() <= KEEP_BUFFER && spare.capacity() == 0 {
                         *spare = output;
                     }
@@ -451,22 +422,20 @@ impl Outbox {
                     break;
                 }
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(error) => {
                     let unsent = state.unsent();
                     output.append(&mut unsent.output);
                     unsent.output = output;
+                    if error.kind() != ErrorKind::WouldBlock {
+                        state.give_up(Peer::Gone);
+                        is_connected = false;
+                        break;
+                    }
                     state.block(some);
                     if !send_again || state.delay_reasons > 0 {
                         wakes = false;
                         break;
                     }
-                }
-                Err(_) => {
-                    output.append(&mut state.unsent().output);
-                    state.unsent().output = output;
-                    state.give_up(Peer::Gone);
-                    (flushed, wakes) = (Flushed::Broken, true);
-                    break;
                 }
             }
         }
@@ -476,7 +445,7 @@ impl Outbox {
         if wakes {
             self.wake_owner();
         }
-        flushed
+        is_connected
     }
 }
 
@@ -524,6 +493,50 @@ fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
     }
 }
 
+pub enum Message {
+    /// Harmless if the number was reused.
+    Resume(usize),
+    Renew(Arc<AccessTable>),
+    /// Drop the sender when all earlier input and messages have been processed.
+    Quiesce(Sender<()>),
+    Stop,
+}
+
+pub struct ThreadHandle {
+    inbox: Sender<Message>,
+    waker: Waker,
+    /// Set before the thread sleeps. Another thread that clears this flag must wake the thread.
+    asleep: AtomicBool,
+    pub memory: Arc<Memory>,
+    /// Replies may be sent until this lease ends.
+    pub lease: Arc<Lease>,
+}
+
+impl ThreadHandle {
+    pub fn new(inbox: Sender<Message>, waker: Waker, memory: Arc<Memory>, lease: Arc<Lease>) -> ThreadHandle {
+        ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory, lease }
+    }
+
+    pub fn send(&self, message: Message) {
+        // The channel and the waker fail only after the thread has ended.
+        let _ = self.inbox.send(message);
+        // Sequential consistency prevents a lost wake-up: either this thread sees the `asleep` flag, or the pool thread
+        // sees the message.
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// Called before the thread checks its inbox a last time and sleeps.
+    pub fn will_sleep(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;
@@ -563,7 +576,8 @@ mod tests {
         out.text().extend_from_slice(b"behind");
         outbox.reply(&mut out, false, false);
         let mut read = Vec::new();
-        while outbox.flush(&mut out) != Flushed::Done || read.len() < sent + 6 {
+        while read.len() < sent + 6 {
+            outbox.flush(&mut out);
             let mut buffer = [0; 65_536];
             let count = peer.read(&mut buffer).expect("more to read");
             read.extend_from_slice(&buffer[..count]);
@@ -599,7 +613,7 @@ mod tests {
         // The output is freed with the connection, not while the lock is held.
         assert_eq!((memory.buffers(), memory.waiting()), (before, 0));
         assert_eq!(outbox.write_state(0, false, false), WriteState::Ended);
-        assert_eq!(outbox.flush(&mut out), Flushed::Broken);
+        assert!(!outbox.flush(&mut out));
         drop((outbox, peer));
         assert_eq!((memory.buffers(), memory.waiting()), (0, 0));
     }

@@ -1,9 +1,6 @@
-//! Durable replies: which replies wait for the log, and when the log's threads write and sync.
-//!
-//! Owns the delay of replies. A reply that promises durability stays in the connection's output until the log is
-//! durable up to the records that the reply depends on. After a pool thread has served several connections, a single
-//! write (with `-f0` also a sync) makes all their replies durable. On a slow disk, the log's threads write and sync
-//! instead, so that commands that do not need the disk are not delayed. Must not depend on the log format.
+//! Which replies wait for the log, and when the log's threads write and sync: after a pool thread has served several
+//! connections, a single write (with `-f0` also a sync) makes all their replies durable. On a slow disk, the log's
+//! threads write and sync instead, so that commands that do not need the disk are not delayed.
 //!
 //! Enforces promises P12 and P14 of beanpole-promises(7).
 
@@ -11,10 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::command_log::SlowReply;
 use super::delivery::Outbox;
-use super::space::Space;
-use super::staging::Staging;
+use super::reports::SlowReply;
+use super::space::{Space, Staging};
 use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
 use crate::engine::{BodyRef, Time};
 use crate::protocol::{Output, Request};
@@ -29,7 +25,6 @@ const EARLY_SYNC_BYTES: u64 = 32 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// A byte offset in the log.
     position: u64,
     /// `true` if the reply acknowledges a new job. Only such replies are not sent while the disk fails.
     is_put: bool,
@@ -38,13 +33,13 @@ pub struct Promise {
 struct HeldReply {
     promise: Promise,
     outbox: Arc<Outbox>,
-    slow_reply: Option<SlowReply>,
+    slow: Option<SlowReply>,
 }
 
 pub struct Durability {
     pub wal: Wal,
     /// Replies in the order of log positions.
-    held_replies: Mutex<VecDeque<HeldReply>, HELD_REPLIES>,
+    held: Mutex<VecDeque<HeldReply>, HELD_REPLIES>,
     /// The end of the log when the engine was last unlocked.
     appended: AtomicU64,
     /// The log position up to which a write has been done or requested.
@@ -55,17 +50,14 @@ pub struct Durability {
     maintain: AtomicBool,
     pub space: Space,
     pub staging: Staging,
-    /// Wakes the thread that writes when pool threads would have to wait for the disk.
-    writer: Bell,
+    pub writer: Bell,
     syncer: Bell,
 }
 
-/// Wakes a waiting thread at a scheduled time.
 #[derive(Default)]
 pub struct Bell {
     state: Mutex<BellState, WAKE_UP>,
     rung: Condvar,
-    /// `true` if a time is scheduled; needs no lock.
     armed: AtomicBool,
 }
 
@@ -77,30 +69,15 @@ struct BellState {
     stop: bool,
 }
 
-impl std::fmt::Debug for Durability {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.debug_struct("Durability").field("safe", &self.wal.durable()).finish_non_exhaustive()
-    }
-}
-
 impl Durability {
     pub fn new(wal: Wal) -> Durability {
-        Durability {
-            wal,
-            held_replies: Mutex::default(),
-            appended: AtomicU64::new(0),
-            committed: AtomicU64::new(0),
-            begun: AtomicU64::new(0),
-            under_way: AtomicU64::new(0),
-            maintain: AtomicBool::new(true),
-            space: Space::default(),
-            staging: Staging::default(),
-            writer: Bell::default(),
-            syncer: Bell::default(),
-        }
+        let (held, space, staging, writer, syncer) = Default::default();
+        let [appended, committed, begun, under_way] = std::array::from_fn(|_| AtomicU64::new(0));
+        let maintain = AtomicBool::new(true);
+        Durability { wal, held, appended, committed, begun, under_way, maintain, space, staging, writer, syncer }
     }
 
-    /// Records the end of the log, and whether maintenance is due. The engine must be locked.
+    /// The engine must be locked.
     pub fn appended(&self, position: u64, maintain: bool) {
         self.appended.store(position, Ordering::Release);
         if maintain {
@@ -108,8 +85,8 @@ impl Durability {
         }
     }
 
-    /// Returns the promise of commands that changed the required log positions from `before` to `after`. `None` means
-    /// that their replies need not wait. The engine must be locked.
+    /// Returns `None` if replies to commands that changed the required positions need not wait. The engine must be
+    /// locked.
     pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
         let is_put = after.put_count > before.put_count;
         let must_wait =
@@ -117,37 +94,35 @@ impl Durability {
         must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Appends replies, and delays them until the log fulfills `promise`. `waits` means that the last command blocks
-    /// the client. Returns `true` if output can be sent now. The engine must be locked.
+    /// `waits` means that the last command blocks the client. Returns `true` if output can be sent now. The engine must
+    /// be locked.
     pub fn hold(
         &self,
         promise: Promise,
         outbox: &Arc<Outbox>,
         out: &mut Output,
         waits: bool,
-        slow_reply: Option<SlowReply>,
+        slow: Option<SlowReply>,
     ) -> bool {
         // Another thread can release the replies as soon as they are in the queue, so update the outbox first.
         let has_output = outbox.reply(out, waits, true);
-        self.held_replies.lock().push_back(HeldReply { promise, outbox: outbox.clone(), slow_reply });
+        self.held.lock().push_back(HeldReply { promise, outbox: outbox.clone(), slow });
         has_output
     }
 
-    /// Delays a report about the end of a job until the log is durable up to `required`. `is_result` means that the
-    /// server stores the job's result, and that the report must not be sent while the disk fails. The engine must be
-    /// locked.
+    /// Delays a report about the end of a job until the log is durable up to `required`. With `is_result`, the server
+    /// stores the job's result, and sends no report while the disk fails. The engine must be locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
             outbox.hold();
             let promise = Promise { position, is_put: is_result };
-            let mut held_replies = self.held_replies.lock();
-            let index = held_replies.partition_point(|other| other.promise.position <= promise.position);
-            held_replies.insert(index, HeldReply { promise, outbox: outbox.clone(), slow_reply: None });
+            let mut held = self.held.lock();
+            let index = held.partition_point(|other| other.promise.position <= promise.position);
+            held.insert(index, HeldReply { promise, outbox: outbox.clone(), slow: None });
         }
     }
 
-    /// Returns the body of a new job that must be stored before `request` is executed.
     pub fn body_to_stage<'r>(&self, request: &'r Request) -> Option<&'r Arc<Box<[u8]>>> {
         match request.job_body()?.borrow() {
             BodyRef::Large(body) if self.wal.storage.must_stage(body) => Some(body),
@@ -159,8 +134,6 @@ impl Durability {
         self.appended.load(Ordering::Acquire) > self.committed.load(Ordering::Acquire)
     }
 
-    /// Writes records or requests the write, and releases the durable replies. With `may_sync`, this thread also syncs
-    /// on a fast disk.
     pub fn commit(&self, access: &impl JournalAccess, may_sync: bool, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
@@ -185,7 +158,7 @@ impl Durability {
         let wal = &self.wal;
         match wal.mode() {
             // No reply depends on the new records, such as reservations, so sync them with later records.
-            SyncMode::Always if self.held_replies.lock().is_empty() => {
+            SyncMode::Always if self.held.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
                 }
@@ -204,7 +177,6 @@ impl Durability {
         }
     }
 
-    /// Writes compacted records, and schedules a sync.
     pub fn write_compacted(&self, access: &impl JournalAccess) {
         self.wal.write(access);
         if self.wal.is_unsynced() {
@@ -216,35 +188,33 @@ impl Durability {
         }
     }
 
-    /// Releases the replies that need not wait any longer, and returns their number. If the disk fails, also resumes
-    /// the commands that wait for log space.
+    /// Returns the number of released replies. If the disk fails, also resumes the commands that wait for log space.
     pub fn release(&self, spare: &mut Output) -> usize {
         if self.wal.is_failing() {
             self.space.resume(usize::MAX);
         }
-        let mut held_replies = self.held_replies.lock();
-        if held_replies.is_empty() {
+        let mut held = self.held.lock();
+        if held.is_empty() {
             return 0;
         }
-        let mut released = Vec::with_capacity(held_replies.len());
+        let mut released = Vec::with_capacity(held.len());
         let durable = self.wal.durable();
-        while held_replies.front().is_some_and(|reply| reply.promise.position <= durable) {
-            released.extend(held_replies.pop_front());
+        while held.front().is_some_and(|reply| reply.promise.position <= durable) {
+            released.extend(held.pop_front());
         }
         if self.wal.is_failing() {
-            // All changes are valid, and become durable when the disk recovers. Only the acknowledgment of a new job
-            // must wait.
-            let all = std::mem::take(&mut *held_replies).into_iter();
+            // All changes are valid. Only the acknowledgment of a new job must wait until the disk recovers.
+            let all = std::mem::take(&mut *held).into_iter();
             let (keep, released_now): (_, VecDeque<HeldReply>) = all.partition(|reply| reply.promise.is_put);
-            *held_replies = keep;
+            *held = keep;
             released.extend(released_now);
         }
-        drop(held_replies);
+        drop(held);
         let count = released.len();
         for reply in released {
             reply.outbox.release(spare);
-            if let Some(slow_reply) = reply.slow_reply {
-                slow_reply.log();
+            if let Some(slow) = reply.slow {
+                slow.log();
             }
         }
         count
@@ -268,28 +238,21 @@ impl Durability {
         if self.appended.load(Ordering::Acquire).saturating_sub(begun) >= EARLY_SYNC_BYTES {
             return true;
         }
-        let held_replies = self.held_replies.lock();
-        let before = held_replies.partition_point(|reply| reply.promise.position <= begun);
-        before > 0 && held_replies.len() - before > before
+        let held = self.held.lock();
+        let before = held.partition_point(|reply| reply.promise.position <= begun);
+        before > 0 && held.len() - before > before
     }
 
-    /// `true` if at least one reply and at least `released` replies wait.
     pub fn has_gathered(&self, released: usize) -> bool {
-        let waiting = self.held_replies.lock().len();
+        let waiting = self.held.lock().len();
         waiting > 0 && waiting >= released
     }
 
-    /// Records the end of a sync, so that another can begin.
     pub fn synced(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
         self.syncer.remind();
     }
 
-    pub fn wait_to_write(&self) -> bool {
-        self.writer.wait(|| true)
-    }
-
-    /// Returns the number of released replies.
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
         let is_written = self.wal.write(access);
         // Includes records that were appended after this sync became due.
@@ -311,7 +274,6 @@ impl Durability {
         self.syncer.stop();
     }
 
-    /// Makes all records durable after the log's threads have ended.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         self.wal.close(access, now);
         self.release(&mut Output::new());
@@ -341,15 +303,13 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Makes a waiting thread check again.
     fn remind(&self) {
         if self.state.lock().is_late {
             self.rung.notify_one();
         }
     }
 
-    /// Waits until the time has passed and `may_continue` returns `true`. Each [`Bell::ring_by`] causes another check.
-    /// Returns `false` if the thread must end.
+    /// Returns `false` if the thread must end. Each [`Bell::ring_by`] causes another check of `may_continue`.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -357,9 +317,7 @@ impl Bell {
                 return false;
             }
             match state.at {
-                Some(at) if at > Instant::now() => {
-                    self.rung.wait_until(&mut state, at);
-                }
+                Some(at) if at > Instant::now() => drop(self.rung.wait_until(&mut state, at)),
                 Some(_) if may_continue() => {
                     (state.at, state.is_late) = (None, false);
                     self.armed.store(false, Ordering::Release);

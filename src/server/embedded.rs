@@ -1,7 +1,5 @@
-//! Statistics of an embedded server, and the deletion of all jobs.
-//!
-//! Owns the statistics types of the library, which are read from the engine without a connection. Must not depend on a
-//! protocol.
+//! Statistics of an embedded server, which are read from the engine without a connection, and the deletion of all jobs.
+//! Must not depend on a protocol.
 
 use std::time::Duration;
 
@@ -96,19 +94,6 @@ impl From<JobCounts> for JobTotals {
     }
 }
 
-impl From<&TubeStats<'_>> for TubeInfo {
-    fn from(tube: &TubeStats) -> TubeInfo {
-        TubeInfo {
-            name: tube.name.to_vec(),
-            jobs: tube.jobs.into(),
-            total_jobs: tube.total_jobs,
-            using: tube.using,
-            watching: tube.watching,
-            pause_left: duration(tube.pause_left),
-        }
-    }
-}
-
 fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.nanos())
 }
@@ -134,8 +119,16 @@ impl Server {
     /// The order is unspecified. Blocks other clients while it copies the data.
     pub fn tubes(&self) -> Vec<TubeInfo> {
         self.hub.with_engine(|engine, now| {
-            let names = engine.tube_names();
-            names.filter_map(|name| engine.tube_stats(name, now)).map(|tube| TubeInfo::from(&tube)).collect()
+            let stats = engine.tube_names().filter_map(|name| engine.tube_stats(name, now));
+            let info = |tube: TubeStats| TubeInfo {
+                name: tube.name.to_vec(),
+                jobs: tube.jobs.into(),
+                total_jobs: tube.total_jobs,
+                using: tube.using,
+                watching: tube.watching,
+                pause_left: duration(tube.pause_left),
+            };
+            stats.map(info).collect()
         })
     }
 

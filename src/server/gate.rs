@@ -1,7 +1,5 @@
-//! Identification of clients, and the current access file.
-//!
-//! Owns reading the access file, the credentials of the peers of Unix sockets, and the rate limit of log lines. Must
-//! not decide what a client may do; the module `access` does.
+//! Identification of clients, the current access file, and the rate limit of log lines. Must not decide what a client
+//! may do; the module `access` does.
 
 use std::fmt;
 use std::io;
@@ -24,36 +22,30 @@ pub const MAX_UNAUTHENTICATED: usize = 1024;
 /// Includes the time for the TLS handshake.
 pub const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delay of the reply to a wrong token.
 pub const FAILED_AUTH_DELAY: Duration = Duration::from_secs(1);
 
-/// Minimum time between two lines of a [`LogLimit`].
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Maximum number of errors in one message.
 const MAX_ERRORS: usize = 5;
 
-#[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
     table: LeafMutex<Arc<AccessTable>>,
 }
 
 impl Gate {
-    /// An error is a one-line message.
     pub fn open(path: &Path) -> Result<Gate, String> {
         let table = LeafMutex::new(Arc::new(read(path)?));
         Ok(Gate { path: path.to_owned(), table })
     }
 
-    /// If this fails, the old contents stay in force, and the error is a one-line message.
+    /// If this fails, the old contents stay in force.
     pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
         let table = Arc::new(read(&self.path)?);
         *self.table.lock() = table.clone();
         Ok(table)
     }
 
-    /// Returns `true` if unauthenticated clients have rights.
     pub fn allows_unauthenticated(&self) -> bool {
         self.table.lock().prove(&[Credential::Nothing]).is_some()
     }
@@ -62,14 +54,19 @@ impl Gate {
     pub fn client(&self, (stream, peer): (&Stream, PeerAddress), mut credentials: Vec<Credential>) -> ClientAccess {
         let is_unix = peer.ip().is_none();
         if is_unix {
-            credentials.extend(process_of(stream));
+            match system::peer(stream) {
+                Ok((user, groups)) => {
+                    credentials.push(Credential::User(user));
+                    credentials.extend(groups.into_iter().map(Credential::Group));
+                }
+                Err(error) => log::warn!("cannot read the credentials of a client on a Unix socket: {error}"),
+            }
         }
         ClientAccess::new(self.table.lock().clone(), &credentials, peer.is_tls || is_unix)
     }
 }
 
 /// Limits a log line that clients can cause: the time of the last line, and the number of later events.
-#[derive(Debug)]
 pub struct LogLimit(LeafMutex<(Option<Instant>, u64)>);
 
 impl LogLimit {
@@ -77,8 +74,6 @@ impl LogLimit {
         LogLimit(LeafMutex::new((None, 0)))
     }
 
-    /// Logs `event`, or only counts `event` if it is too early for another line. A line contains the number of events
-    /// since the last.
     pub fn log(&self, level: Level, event: fmt::Arguments) {
         let mut logged = self.0.lock();
         if logged.0.is_some_and(|at| at.elapsed() < QUIET) {
@@ -100,9 +95,9 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     let bytes = files::read(path).map_err(unreadable)?;
     let accounts = Accounts { user: &system::user_number, group: &system::group_number };
     let (mut errors, mut more) = (Vec::new(), 0);
-    let table = access::parse(&bytes, &accounts, |error| {
+    let table = access::parse(&bytes, &accounts, |line, column, problem| {
         if errors.len() < MAX_ERRORS {
-            errors.push(error.to_string());
+            errors.push(format!("line {line}, column {column}: {problem}"));
         } else {
             more += 1;
         }
@@ -114,20 +109,7 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     Ok(table)
 }
 
-fn process_of(stream: &Stream) -> Vec<Credential> {
-    match system::peer(stream) {
-        Ok((user, groups)) => {
-            [Credential::User(user)].into_iter().chain(groups.into_iter().map(Credential::Group)).collect()
-        }
-        Err(error) => {
-            log::warn!("cannot read the credentials of a client on a Unix socket: {error}");
-            Vec::new()
-        }
-    }
-}
-
 /// Counts an unauthenticated client until dropped.
-#[derive(Debug)]
 pub struct Unauthenticated(Arc<AtomicUsize>);
 
 impl Unauthenticated {

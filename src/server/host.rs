@@ -1,7 +1,4 @@
 //! The server process: statistics, identity and user.
-//!
-//! Owns the information about the process that clients can see. Must not determine limits of the machine; the module
-//! `machine` does.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -27,16 +24,13 @@ use crate::shared::lock_order::LeafMutex;
 use crate::shared::role::{RoleBoard, RoleFigures};
 use crate::shared::system;
 
-#[derive(Debug)]
 pub struct Process {
     facts: Facts,
     pub rejected: AtomicU64,
     failed_auths: AtomicU64,
-    /// Connections dropped because of a memory shortage or a connection limit.
     pub dropped: AtomicU64,
     resident: AtomicU64,
     open_files: AtomicU64,
-    /// The last update of the values above.
     refreshed: LeafMutex<Option<Instant>>,
     /// The durations for which threads held the engine's lock; `None` if not recorded.
     pub turns: Option<LeafMutex<Histogram>>,
@@ -78,7 +72,6 @@ impl Process {
         Process { facts, rejected, failed_auths, dropped, resident, open_files, refreshed, turns, syncs, role }
     }
 
-    /// The token was wrong or not expected.
     pub fn record_wrong_token(&self, peer: PeerAddress) {
         self.failed_auths.fetch_add(1, Ordering::Relaxed);
         static WRONG_TOKENS: LogLimit = LogLimit::new();
@@ -132,8 +125,7 @@ pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// Returns 16 hexadecimal digits with a letter other than "e", because YAML parsers would read other digits as a
-/// number.
+/// Contains a letter other than "e", because YAML parsers would read other digits as a number.
 fn identity() -> String {
     loop {
         let id = format!("{:016x}", random());
@@ -157,7 +149,6 @@ pub fn harden() {
     umask(before | strict);
 }
 
-/// Switches to `user`, but first creates a missing binlog directory for that user.
 pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {
     let identity = user.map(identify).transpose()?;
     if let Some(folder) = folder {
@@ -170,8 +161,7 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
     }
 }
 
-/// Creates a directory that only its owner can access. A missing parent is not created, because a missing parent
-/// indicates a typo or an unmounted disk.
+/// A missing parent is not created, because it indicates a typo or an unmounted disk.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     let owner = owner.filter(|_| geteuid().is_root()).map(|(user, group)| (user.as_raw(), group.as_raw()));
     match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {

@@ -1,11 +1,8 @@
-//! The engine, its lock, and the steps before and after each use of the engine.
-//!
-//! Owns this sequence, which is called a turn: lock the engine, process due deadlines, run commands, collect the
-//! events, unlock, and only then send to other clients and set the alarm. Lock order: the engine, then the output of
-//! one connection. Must not hold the engine's lock during I/O or logging.
+//! The engine, its lock, and the steps of each use of the engine, which is called a turn: lock the engine, process due
+//! deadlines, run commands, collect the events, unlock, and only then send to other clients and set the alarm. Must not
+//! hold the engine's lock during I/O or logging.
 
 use std::any::Any;
-use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,15 +10,12 @@ use std::time::{Duration, Instant};
 use super::admission::Admission;
 use super::alarm::Alarm;
 use super::clock::Clock;
-use super::command_log::CommandEntry;
-use super::dead_letters::{Stay, Stays};
 use super::delivery::Outbox;
 use super::durability::Durability;
 use super::gate::Gate;
 use super::host::Process;
 use super::memory::Memory;
-use super::recovery;
-use super::shutdown::Shutdown;
+use super::reports::{self, CommandEntry, Stay, Stays};
 use super::space::SpaceRequest;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
@@ -32,21 +26,18 @@ use crate::engine::{
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
 use crate::settings::config::Config;
-use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
+use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, ENGINE};
 
-/// Due deadlines, and likewise deferred work, use at most 1/`BACKGROUND_SHARE` of a turn's step budget, so that clients
-/// are served in between.
+/// Deadlines, and likewise deferred work, use at most 1/`BACKGROUND_SHARE` of a turn's engine steps.
 const BACKGROUND_SHARE: u64 = 2;
 
 /// The history uses at most 1/`HISTORY_PART` of the memory limit. None below `MIN_MEMORY_FOR_HISTORY` bytes.
 const HISTORY_PART: usize = 16;
 const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
-/// Minimum time between two rounds of deadlines. One round processes many deadlines in quick succession, while an
-/// isolated deadline is not delayed.
+/// One round processes many deadlines in quick succession, while an isolated deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
-#[derive(Debug)]
 pub struct Core {
     pub engine: Engine,
     counters: CommandCounters,
@@ -56,28 +47,22 @@ pub struct Core {
     journal: Option<Journal>,
     /// Outboxes, indexed by the client ID.
     outboxes: Vec<Option<Arc<Outbox>>>,
-    /// Deadlines are processed again from this time on.
     rests_until: Time,
 }
 
-/// Buffers that a thread reuses for each turn.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct TurnScratch {
     pub out: Output,
     pub now: Time,
     /// Divides the engine's step budget. 0 counts as 1.
     pub step_divisor: u64,
-    /// How long the thread last waited for the engine's lock, if slow commands are logged.
     pub locked: Duration,
-    /// To be written after the engine is unlocked.
     pub notes: Vec<CommandEntry>,
-    /// To be logged after the engine is unlocked.
     stays: Vec<Stay>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
 }
 
-#[derive(Debug)]
 pub struct Hub {
     core: Mutex<Core, ENGINE>,
     pub(super) log: Option<Durability>,
@@ -87,7 +72,6 @@ pub struct Hub {
     pub(super) config: Config,
     pub(super) memory: Arc<Memory>,
     fingerprints: Fingerprints,
-    /// The timer thread frees these values; see [`Hub::discard`].
     pub(super) discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     pub(super) admission: Admission,
     pub(super) gate: Option<Gate>,
@@ -100,7 +84,6 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// `secret` seeds the engine's hash functions.
     pub fn new(
         mut config: Config,
         mut clock: Clock,
@@ -124,13 +107,18 @@ impl Hub {
             wakeups: config.worker_wakeup,
             keys_per_tube: gate.is_some(),
             hash_secret: secret,
-            history: history_of(&config),
+            history: match config.max_memory {
+                0..MIN_MEMORY_FOR_HISTORY => 0,
+                max_memory => config.history.min(max_memory as usize / HISTORY_PART / size_of::<PastJob>()),
+            },
         };
-        let mut core = Core::new(limits, config.protocols.exceptions);
+        let (counters, stops_when_empty, stops, journal, outboxes, rests_until) = Default::default();
+        let (engine, registry) = (Engine::new(limits), ClientRegistry::new(config.protocols.exceptions));
+        let mut core = Core { engine, counters, registry, stops_when_empty, stops, journal, outboxes, rests_until };
         let fingerprints = core.engine.fingerprints();
         let mut log = None;
         if let Some(storage) = storage {
-            let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
+            let opened = reports::recover(storage, &config, &mut core.engine, clock.now())?;
             clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
             process.syncs = Some(opened.wal.sync_times.clone());
@@ -162,11 +150,12 @@ impl Hub {
         })
     }
 
-    /// Locks the engine, processes due deadlines, calls `work`, and delivers the events. `work` must call
-    /// [`Core::deliver_events`] between two engine operations. The time passed to `work` never decreases from turn to
-    /// turn.
+    /// Between two engine operations, `work` must call [`Core::deliver_events`]. The time passed to `work` never
+    /// decreases.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
-        self.check_resident();
+        if let Some(resident) = self.config.resident.filter(|_| self.memory.needs_resident()) {
+            self.memory.set_resident(resident());
+        }
         let start = self.config.slow.map(|_| Instant::now());
         let mut core = self.core.lock();
         if let Some(start) = start {
@@ -219,7 +208,6 @@ impl Hub {
         result
     }
 
-    /// Processes deadlines and then deferred work, each within its share of the step budget.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / BACKGROUND_SHARE / scratch.step_divisor.max(1)).max(1);
         if core.next_tick() <= now {
@@ -266,14 +254,12 @@ impl Hub {
         }
     }
 
-    /// Writes changes to the log, and releases the durable replies.
     pub fn commit(&self, spare: &mut Output) {
         if let Some(log) = &self.log {
             log.commit(self, true, spare);
         }
     }
 
-    /// Advances a manual clock. Each deadline is processed at its own time.
     pub fn pass(&self, span: Span) {
         let mut scratch = TurnScratch::default();
         // `Time::NEVER` is reserved.
@@ -289,7 +275,6 @@ impl Hub {
         }
     }
 
-    /// The limits depend on the available memory.
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
@@ -305,7 +290,6 @@ impl Hub {
         }
     }
 
-    /// `user` is the client's name in the access file.
     #[cfg(feature = "tls")]
     pub fn identify(&self, client: ClientId, user: Option<&str>) {
         self.core.lock().registry.identify(client, user);
@@ -316,7 +300,6 @@ impl Hub {
         self.alarm.stop();
     }
 
-    /// Closes every connection, even if the hub stays referenced.
     pub fn close(&self) {
         self.core.lock().outboxes.clear();
     }
@@ -337,13 +320,6 @@ impl Peers for Vec<Option<Arc<Outbox>>> {
     }
 }
 
-fn history_of(config: &Config) -> usize {
-    match config.max_memory {
-        0..MIN_MEMORY_FOR_HISTORY => 0,
-        max_memory => config.history.min(max_memory as usize / HISTORY_PART / size_of::<PastJob>()),
-    }
-}
-
 impl JournalAccess for Hub {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
         let mut core = self.core.lock();
@@ -353,26 +329,11 @@ impl JournalAccess for Hub {
 }
 
 impl Core {
-    fn new(limits: Limits, exceptions: bool) -> Core {
-        Core {
-            engine: Engine::new(limits),
-            counters: CommandCounters::default(),
-            registry: ClientRegistry::new(exceptions),
-            stops_when_empty: false,
-            stops: false,
-            journal: None,
-            outboxes: Vec::new(),
-            rests_until: Time::default(),
-        }
-    }
-
-    /// `true` if no job is ready, delayed or reserved.
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
     }
 
-    /// Requests a stop of the server. If `graceful`, the server drains the queue first.
     pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
             self.engine.drain();
@@ -386,19 +347,12 @@ impl Core {
         self.engine.next_deadline().max(self.rests_until)
     }
 
-    /// Other clients can see `address` and the name `user` from the access file.
-    pub fn connect(
-        &mut self,
-        outbox: Arc<Outbox>,
-        wire: Wire,
-        (address, user): (&impl Display, Option<&str>),
-        now: Time,
-    ) -> ClientId {
+    pub fn connect(&mut self, outbox: Arc<Outbox>, wire: Wire, user: Option<&str>, now: Time) -> ClientId {
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
             other => self.engine.connect_as(other.reserve_policy()),
         };
-        self.registry.enter(client, wire, address);
+        self.registry.enter(client, wire, &outbox.peer);
         self.registry.identify(client, user);
         self.engine.note_activity(client, now);
         let index = client.0 as usize;
@@ -409,7 +363,6 @@ impl Core {
         client
     }
 
-    /// Disconnects a client, whose unfinished command `operation` the engine completes.
     pub fn disconnect(&mut self, client: ClientId, operation: Option<LongCommand>, now: Time) {
         if let Some(operation) = operation {
             self.engine.complete_alone(operation);
@@ -419,27 +372,14 @@ impl Core {
         self.outboxes[client.0 as usize] = None;
     }
 
-    /// The context contains up-to-date log space.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
-        let Core { engine, counters, registry, journal, outboxes, .. } = self;
+        let Core { engine, counters, registry, journal, outboxes: peers, .. } = self;
         engine.note_activity(client, now);
         let log = journal.as_ref().map(Journal::stats);
-        let settings = &hub.config.protocols;
-        Context {
-            engine,
-            counters,
-            registry,
-            settings,
-            host: &hub.process,
-            peers: outboxes,
-            log,
-            access: None,
-            now,
-            client,
-            half_closed,
-            input: &[],
-        }
+        let (settings, host) = (&hub.config.protocols, &hub.process);
+        let (access, input) = (None, &[][..]);
+        Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
     }
 
     /// Returns the maximum size of the request's log records in bytes, or 0 without a log.
@@ -450,17 +390,16 @@ impl Core {
         }
     }
 
-    /// Returns `false` if the log lacks space for `request`; see [`Space::admits`](super::space::Space::admits).
     pub fn admits(
         &mut self,
         hub: &Hub,
-        claim: &mut SpaceRequest,
+        space: &mut SpaceRequest,
         request: &Request,
         client: ClientId,
         first: bool,
     ) -> bool {
         match (&hub.log, self.log_size(request, client), &self.journal) {
-            (Some(log), bytes @ 1.., Some(journal)) => log.space.admits(claim, journal, bytes, first),
+            (Some(log), bytes @ 1.., Some(journal)) => log.space.admits(space, journal, bytes, first),
             _ => true,
         }
     }
@@ -471,7 +410,6 @@ impl Core {
         }
     }
 
-    /// Returns the log positions for replies, or zeros without a log.
     pub fn required(&self) -> Required {
         self.journal.as_ref().map_or(Required::default(), |journal| journal.required)
     }
@@ -492,8 +430,7 @@ impl Core {
         }
     }
 
-    /// Delays the next event if it delivers `job`. Otherwise, the client has requested the job itself, and its reply is
-    /// delayed by the log's required position.
+    /// Delays the next event if it delivers `job`. Otherwise, `job` is in a reply, which waits for the log anyway.
     fn hold_freed(&self, hub: &Hub, job: JobId) {
         let Some(Event::Reserved { client, job: next }) = self.engine.next_event() else { return };
         let outbox = self.outboxes.get(client.0 as usize).and_then(Option::as_ref).filter(|_| *next == job);
@@ -536,13 +473,8 @@ impl Core {
                 outbox.drop_client()
             } else if notify(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
                 if log::log_enabled!(log::Level::Trace) {
-                    let note = CommandEntry::for_events(
-                        event.client(),
-                        &scratch.event,
-                        &self.engine,
-                        &self.registry,
-                        scratch.now,
-                    );
+                    let (client, registry) = (event.client(), &self.registry);
+                    let note = CommandEntry::told(client, &scratch.event, &self.engine, registry, scratch.now);
                     scratch.notes.push(note);
                 }
                 outbox.push_events(&mut scratch.event, hub.event_limits())
@@ -554,5 +486,44 @@ impl Core {
                 _ => scratch.touched.push((outbox.clone(), resume)),
             }
         }
+    }
+}
+
+#[derive(Default)]
+pub struct Shutdown {
+    /// Whether the shutdown was requested, and whether it is complete.
+    state: LeafMutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Shutdown {
+    pub fn request(&self) {
+        self.state.lock().0 = true;
+        self.changed.notify_all();
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.state.lock().1
+    }
+
+    pub fn wait(&self) {
+        let mut state = self.state.lock();
+        while !state.1 {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Returns `false` if the server has stopped without a request.
+    pub fn wait_for_request(&self) -> bool {
+        let mut state = self.state.lock();
+        while *state == (false, false) {
+            self.changed.wait(&mut state);
+        }
+        !state.1
+    }
+
+    pub fn complete(&self) {
+        self.state.lock().1 = true;
+        self.changed.notify_all();
     }
 }

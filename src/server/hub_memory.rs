@@ -1,7 +1,4 @@
-//! Memory that all threads share.
-//!
-//! Owns the limits that depend on the available memory, the queue of values that are slow to free, and the return of
-//! memory to the system. Must not close connections; the pool does.
+//! Limits that depend on the available memory, values that are slow to free, and the return of memory to the system.
 
 use super::delivery::EventLimits;
 use super::hub::Hub;
@@ -16,20 +13,16 @@ const MIN_EVENTS: usize = 16 << 10;
 /// Like `MIN_EVENTS`, if unread replies exceed their share of memory and the client's socket is full.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
-/// Values that the timer thread frees before it checks for deadlines. Freeing may be slow.
 const DROPPED: usize = 16;
 
-/// Delay before freed memory is returned to the system, or if the return is urgent, `GIVE_BACK_SOON`.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
 impl Hub {
-    /// The server stops reading from a client with more unread reply bytes.
     pub fn max_output(&self) -> usize {
         self.config.max_output.min(self.memory.allowance())
     }
 
-    /// Returns the limit that applies with any amount of available memory.
     pub fn max_event_bytes(&self) -> usize {
         self.config.max_output.saturating_mul(EVENTS_FACTOR)
     }
@@ -41,13 +34,6 @@ impl Hub {
         EventLimits { reading, stuck }
     }
 
-    pub fn check_resident(&self) {
-        if let Some(resident) = self.config.resident.filter(|_| self.memory.needs_resident()) {
-            self.memory.set_resident(resident());
-        }
-    }
-
-    /// Returns when memory must be returned to the system, or [`Time::NEVER`] if clients have not freed much memory.
     pub fn next_give_back(&self, now: Time) -> Time {
         match self.memory.has_freed_much() {
             true if self.memory.must_give_back() => now + GIVE_BACK_SOON,
@@ -56,12 +42,6 @@ impl Hub {
         }
     }
 
-    /// [`Hub::turn`] does not need this, because it sets the alarm at its end.
-    pub fn give_back_soon(&self) {
-        self.alarm.advance(self.next_give_back(self.clock.now()));
-    }
-
-    /// Returns memory to the system if clients have freed much. Takes a few milliseconds.
     pub fn give_back(&self) {
         if self.memory.has_freed_much() {
             self.memory.gave_back();
@@ -79,7 +59,6 @@ impl Hub {
         self.alarm.advance(Time::default());
     }
 
-    /// Frees some values of [`Hub::discard`]. If values remain, sets the alarm again.
     pub fn clear_discarded(&self) {
         let mut discarded = self.discarded.lock();
         let count = discarded.len().min(DROPPED);

@@ -1,22 +1,22 @@
-//! Listener threads, one per listening address, which block in `accept`.
-//!
-//! Owns the distribution of connections to pool threads, and the replies to rejected clients. If file descriptors or
-//! memory run out, a listener thread waits and tries again. Must not serve connections.
+//! Listener threads, one per listening address, which block in `accept`, and hand connections to pool threads or reject
+//! them. If file descriptors or memory run out, a listener thread waits and tries again.
 
-use std::io::{Error, ErrorKind, IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mio::{Registry, Token};
 use nix::libc::{EMFILE, ENFILE};
 
 use super::admission::Refusal;
-use super::arrivals::{Arrival, Arrivals};
 use super::gate::MAX_UNAUTHENTICATED;
 use super::hub::Hub;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
+use crate::shared::lock_order::LeafMutex;
 
 /// Pause when a connection cannot even be rejected for lack of memory or descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -25,10 +25,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const UNAUTHENTICATED_CHECKS: u32 = 200;
 const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Minimum time between two log lines about the same reason.
 const QUIET: Duration = Duration::from_secs(60);
 
-#[derive(Debug)]
 pub struct Threads {
     pub arrivals: Vec<Arc<Arrivals>>,
     pub next: AtomicUsize,
@@ -41,7 +39,6 @@ struct Acceptor<'a> {
     threads: &'a Threads,
     /// Closed to accept a connection when no other descriptor is free.
     spare: Option<OwnedFd>,
-    /// The time of the last log line for each reason.
     logged: [Option<Instant>; Refusal::Unauthenticated as usize + 1],
 }
 
@@ -60,7 +57,9 @@ pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
                 acceptor.admit(stream, peer);
             }
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
-            Err(error) if is_out_of_files(&error) && acceptor.spare.is_some() => acceptor.accept_on_spare(),
+            Err(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) && acceptor.spare.is_some() => {
+                acceptor.accept_on_spare();
+            }
             Err(error) => {
                 if !short {
                     log::error!("{}: no connection can be accepted: {error}", listener.name());
@@ -71,10 +70,6 @@ pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
             }
         }
     }
-}
-
-fn is_out_of_files(error: &Error) -> bool {
-    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
 impl Acceptor<'_> {
@@ -96,7 +91,6 @@ impl Acceptor<'_> {
         }
     }
 
-    /// `true` if clients of this listener must authenticate.
     fn requires_authentication(&self) -> bool {
         match self.listener {
             Listener::Tcp(_, true) => true,
@@ -105,8 +99,7 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Returns `false` if there are too many unauthenticated clients, after a brief wait, because most clients
-    /// authenticate quickly.
+    /// Waits briefly, because most clients authenticate quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..UNAUTHENTICATED_CHECKS {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {
@@ -117,7 +110,6 @@ impl Acceptor<'_> {
         false
     }
 
-    /// Frees the spare descriptor, so that the client gets a reply.
     fn accept_on_spare(&mut self) {
         self.spare = None;
         if let Ok((stream, peer)) = self.listener.accept() {
@@ -126,7 +118,6 @@ impl Acceptor<'_> {
             }
             self.spare = self.listener.duplicate().ok();
             if self.spare.is_some() {
-                // A file descriptor has become free.
                 return self.admit(stream, peer);
             }
             self.reject(&stream, peer, Refusal::Files);
@@ -134,8 +125,7 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Sends the reason if the socket accepts it immediately. Reads the input first, because unread input would reset
-    /// the connection and lose the reply.
+    /// Reads the input first, because unread input would reset the connection and lose the reply.
     fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
@@ -149,5 +139,44 @@ impl Acceptor<'_> {
             let reason = refusal.reason();
             log::warn!("{peer}: turned away: {reason} (others are too, without a line for the next minute)");
         }
+    }
+}
+
+pub struct Arrival {
+    pub stream: Stream,
+    pub peer: PeerAddress,
+    pub wire: Wire,
+}
+
+impl Arrival {
+    fn token(&self) -> Token {
+        Token(self.stream.as_raw_fd() as usize)
+    }
+}
+
+pub struct Arrivals {
+    registry: Registry,
+    waiting: LeafMutex<VecDeque<Arrival>>,
+}
+
+impl Arrivals {
+    pub fn new(registry: Registry) -> Arrivals {
+        Arrivals { registry, waiting: LeafMutex::default() }
+    }
+
+    /// A new connection is writable, so the poller reports it immediately.
+    pub fn add(&self, arrival: Arrival) -> io::Result<()> {
+        let mut waiting = self.waiting.lock();
+        let token = arrival.token();
+        arrival.stream.register(&self.registry, token)?;
+        waiting.push_back(arrival);
+        Ok(())
+    }
+
+    /// Takes the first connection. The flag is `true` if the connection has the given token.
+    pub fn take(&self, token: Token) -> Option<(Arrival, bool)> {
+        let arrival = self.waiting.lock().pop_front()?;
+        let is_match = arrival.token() == token;
+        Some((arrival, is_match))
     }
 }

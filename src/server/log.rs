@@ -1,46 +1,65 @@
-//! The log: one line per event, to stderr or to a target in `logfile`.
-//!
-//! Owns the format of a line: time, level and text. Under journald, which adds the time, a line contains only the level
-//! in journald's notation and the text. If nobody reads the log, lines are dropped and counted, so that no thread
-//! blocks. Must not decide what is logged.
+//! The log: one line per event, to stderr, a file that can be reopened, or syslog. If nobody reads stderr, lines are
+//! dropped and counted, so that no thread blocks.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::time::SystemTime;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
-use super::logfile::{self, severity, text_line, timestamp, Elsewhere, Target};
+use crate::engine::push_moment;
+use crate::shared::files;
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// Milliseconds before a line is dropped because stderr is blocked, such as a full pipe. Later lines are dropped
-/// immediately until stderr accepts data, because threads that serve clients also write log lines.
+/// In milliseconds. Afterwards, lines are dropped immediately, because threads that serve clients also write log lines.
 const PATIENCE: u16 = 250;
+
+/// RFC 5424, section 6.2.1: daemons.
+const DAEMONS: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogForm {
-    /// Time, level, text, and fields as `key=value`.
     Text,
-    /// A JSON object with `time`, `level`, `text` and the fields.
     Json,
-    /// For journald: the level in its notation, text and fields.
     Journal,
 }
 
-enum Logger {
-    Stderr(Stderr),
-    Elsewhere(&'static Elsewhere),
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// If root creates the file, this user becomes its owner.
+    File(PathBuf, Option<u32>),
+    Syslog(String),
+    Nowhere,
 }
 
-struct Stderr {
-    form: LogForm,
-    /// Lines dropped since the last written line.
-    lost: Mutex<u64, LOG_LINES>,
+enum OpenTarget {
+    /// `lost` lines were dropped since the last written line.
+    Stderr {
+        form: LogForm,
+        lost: u64,
+    },
+    File {
+        path: PathBuf,
+        file: File,
+    },
+    Syslog {
+        name: String,
+        socket: Option<UnixDatagram>,
+    },
+    Nowhere,
 }
+
+struct Logger(Mutex<OpenTarget, LOG_LINES>);
+
+static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 /// `verbosity` counts the `-V` options: 0 logs warnings and rare events, 1 also connections, 2 also commands.
 pub fn level(verbosity: u32) -> LevelFilter {
@@ -51,21 +70,21 @@ pub fn level(verbosity: u32) -> LevelFilter {
     }
 }
 
-/// Logs to stderr if `elsewhere` is `None`.
 pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
     let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
-    let logger = match elsewhere {
-        Some(target) => Logger::Elsewhere(logfile::open(target)?),
-        None => Logger::Stderr(Stderr { form, lost: Mutex::new(0) }),
+    let target = match elsewhere {
+        Some(Target::File(path, owner)) => OpenTarget::File { file: open_file(&path, owner)?, path },
+        Some(Target::Syslog(name)) => OpenTarget::Syslog { name, socket: None },
+        Some(Target::Nowhere) => OpenTarget::Nowhere,
+        None => OpenTarget::Stderr { form, lost: 0 },
     };
     // Fails only if the process already has a logger.
-    if log::set_logger(Box::leak(Box::new(logger))).is_ok() {
+    if log::set_logger(LOGGER.get_or_init(|| Logger(Mutex::new(target)))).is_ok() {
         log::set_max_level(level);
     }
     Ok(())
 }
 
-/// `true` if journald opened stderr for this process.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = nix::sys::stat::fstat(io::stderr()) else { return false };
@@ -79,45 +98,54 @@ impl Log for Logger {
     }
 
     fn log(&self, record: &Record) {
-        match self {
-            _ if !self.enabled(record.metadata()) => {}
-            Logger::Stderr(stderr) => stderr.write(record),
-            Logger::Elsewhere(target) => target.write(record.level(), &text(record)),
+        if !self.enabled(record.metadata()) {
+            return;
         }
+        let now = SystemTime::now();
+        // An error of the log cannot be logged.
+        let _ = match &mut *self.0.lock() {
+            OpenTarget::Stderr { form, lost } => write_to_stderr(record, *form, lost, now),
+            OpenTarget::File { file, .. } => file.write_all(line(record, LogForm::Text, SystemTime::now()).as_bytes()),
+            OpenTarget::Syslog { name, socket } => {
+                let (text, severity) = (text(record), severity(record.level()));
+                let line = format!("<{}>{name}[{}]: {text}", DAEMONS << 3 | severity, std::process::id());
+                let sent = socket.as_ref().is_some_and(|socket| socket.send(line.as_bytes()).is_ok());
+                if !sent {
+                    // The syslog daemon may have been restarted. If its socket is full, the line is lost.
+                    *socket = connect().ok();
+                    let _ = socket.as_ref().map(|socket| socket.send(line.as_bytes()));
+                }
+                Ok(())
+            }
+            OpenTarget::Nowhere => Ok(()),
+        };
     }
 
     fn flush(&self) {}
 }
 
-impl Stderr {
-    fn write(&self, record: &Record) {
-        let now = SystemTime::now();
-        let lost = &mut *self.lost.lock();
-        if !is_writable(if *lost == 0 { PATIENCE } else { 0 }) {
-            *lost += 1;
-            return;
-        }
-        let mut lines = line(record, self.form, now);
-        if *lost > 0 {
-            // Write once, because a second write may not fit into the pipe.
-            let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
-            let mut warning = Record::builder();
-            warning.level(Level::Warn);
-            lines.insert_str(0, &line(&warning.args(format_args!("{notice}")).build(), self.form, now));
-            *lost = 0;
-        }
-        // An error of the log cannot be logged.
-        let _ = std::io::stderr().lock().write_all(lines.as_bytes());
+fn write_to_stderr(record: &Record, form: LogForm, lost: &mut u64, now: SystemTime) -> io::Result<()> {
+    if !is_writable(if *lost == 0 { PATIENCE } else { 0 }) {
+        *lost += 1;
+        return Ok(());
     }
+    let mut lines = line(record, form, now);
+    if *lost > 0 {
+        // Write once, because a second write may not fit into the pipe.
+        let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
+        let mut warning = Record::builder();
+        warning.level(Level::Warn);
+        lines.insert_str(0, &line(&warning.args(format_args!("{notice}")).build(), form, now));
+        *lost = 0;
+    }
+    io::stderr().lock().write_all(lines.as_bytes())
 }
 
-/// Waits up to `patience` milliseconds until stderr accepts a line or has an error. Returns `false` after a timeout.
 fn is_writable(patience: u16) -> bool {
     let stderr = std::io::stderr();
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     loop {
         match poll(&mut file, PollTimeout::from(patience)) {
-            // A signal interrupted the wait.
             Err(Errno::EINTR) => {}
             ready => return ready != Ok(0),
         }
@@ -127,18 +155,16 @@ fn is_writable(patience: u16) -> bool {
 fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
     let (level, text) = (record.level(), text(record));
     match form {
-        LogForm::Text => text_line(level, &text, now),
+        LogForm::Text => format!("{} {level:5} {text}\n", timestamp(now)),
         LogForm::Journal => format!("<{}>{text}\n", severity(level)),
         LogForm::Json => {
-            let mut line = json::object(|members| {
+            let line = json::object(|members| {
                 members.text("time", timestamp(now).as_bytes());
                 members.text("level", level.as_str().to_ascii_lowercase().as_bytes());
                 members.text("text", record.args().to_string().as_bytes());
-                // The visitor never fails.
                 let _ = record.key_values().visit(&mut Fields(members));
             });
-            line.push('\n');
-            line
+            line + "\n"
         }
     }
 }
@@ -149,7 +175,6 @@ fn text(record: &Record) -> String {
     text
 }
 
-/// Appends ` key=value`, quoted if it contains spaces or control characters.
 struct Words<'a>(&'a mut String);
 
 impl<'kvs> VisitSource<'kvs> for Words<'_> {
@@ -171,6 +196,41 @@ impl<'kvs> VisitSource<'kvs> for Fields<'_, '_> {
         }
         Ok(())
     }
+}
+
+pub fn reopen() -> io::Result<()> {
+    if let Some(OpenTarget::File { path, file }) = LOGGER.get().map(|log| log.0.lock()).as_deref_mut() {
+        *file = open_file(path, None)?;
+    }
+    Ok(())
+}
+
+fn open_file(path: &Path, owner: Option<u32>) -> io::Result<File> {
+    let opened = files::open_log(path, owner);
+    opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn timestamp(now: SystemTime) -> String {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut moment = Vec::with_capacity(24);
+    push_moment(&mut moment, since.as_secs());
+    format!("{}.{:03}Z", String::from_utf8_lossy(&moment), since.subsec_millis())
+}
+
+fn severity(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
+fn connect() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.connect("/dev/log")?;
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
-//! The server's memory account.
-//!
-//! Owns the memory limits. The engine counts its own memory, and connections charge unprocessed input and unread
-//! output. The sum is at most `--max-memory`. Must not depend on connections; each connection requests its own memory.
+//! The server's memory account. The engine counts its own memory, and connections charge unprocessed input and unread
+//! output. The sum is at most `--max-memory`.
 //!
 //! Enforces promise P21 of beanpole-promises(7).
 
@@ -22,8 +20,7 @@ const SHARE: u64 = 8;
 /// These bytes can be read without free memory, because a command that frees memory must be read first.
 pub const MIN_READ: usize = 4 * 1024;
 
-/// The account can grow by this much before the system's free memory is checked again, because the limits of a process
-/// are not always known.
+/// Growth of the account between checks of the system's memory, because not all limits of a process are known.
 const TRIAL: u64 = 2 << 20;
 
 /// After the system ran out of memory, clients must free this many bytes before memory is used again.
@@ -35,8 +32,7 @@ const MIN_FREED: u64 = 8 << 20;
 /// More freed bytes are always returned. Returning even more would block other threads for too long.
 const MAX_FREED: u64 = 32 << 20;
 
-/// The process may exceed the limit by this much for the program, its threads, and fragmentation. A larger process gets
-/// no more memory, even if the account is below the limit.
+/// For the program, its threads, and fragmentation. A larger process gets no more memory.
 const BEYOND: u64 = 24 << 20;
 
 /// Growth of the account between checks of the process size.
@@ -51,12 +47,12 @@ const MIN_ROOM: u64 = 128 * 1024;
 /// A new connection needs this much while memory is exhausted.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// The system must have spare memory, because a growing table doubles its size: `SPARE` plus a quarter of the account,
-/// at most `MAX_SPARE`.
+/// A growing table doubles its size, so the system must have `SPARE` plus a quarter of the account, at most
+/// `MAX_SPARE`.
 const SPARE: u64 = 4 << 20;
 const MAX_SPARE: u64 = 256 << 20;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Memory {
     max: u64,
     /// The engine's bytes at the end of the last turn.
@@ -65,7 +61,6 @@ pub struct Memory {
     shared: AtomicU64,
     /// Excludes the bytes of incomplete bodies.
     buffers: AtomicU64,
-    /// Received bytes of incomplete bodies.
     uploads: AtomicU64,
     /// Bytes of `buffers` that belong to dropped connections.
     leaving: AtomicU64,
@@ -73,12 +68,10 @@ pub struct Memory {
     peak: AtomicU64,
     /// The system is known to have memory for an account of this size.
     tried: AtomicU64,
-    /// `true` if the system had no memory at the last attempt.
     exhausted: AtomicBool,
     turns: AtomicU64,
     /// The accounted memory, in bytes, at which the resident size must be checked.
     check_at: AtomicU64,
-    /// `true` if the process exceeded the limit by more than [`BEYOND`] at the last check.
     too_large: AtomicBool,
 }
 
@@ -87,7 +80,6 @@ impl Memory {
         Memory { max, ..Memory::default() }
     }
 
-    /// Returns the reserve for commands that free memory.
     pub fn kept(max: u64) -> u64 {
         (max / KEPT).min(MAX_KEPT)
     }
@@ -109,7 +101,6 @@ impl Memory {
         change(&self.uploads, before, after);
     }
 
-    /// Includes the bytes of incomplete bodies.
     pub fn buffers(&self) -> u64 {
         self.buffers.load(Ordering::Relaxed) + self.uploads.load(Ordering::Relaxed)
     }
@@ -118,14 +109,10 @@ impl Memory {
         self.engine.load(Ordering::Relaxed) + self.buffers()
     }
 
-    fn leaving(&self) -> u64 {
-        self.leaving.load(Ordering::Relaxed)
-    }
-
     /// Excludes the bytes of dropped connections.
     pub fn waiting(&self) -> u64 {
         let waiting = self.buffers.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed);
-        waiting.saturating_sub(self.leaving())
+        waiting.saturating_sub(self.leaving.load(Ordering::Relaxed))
     }
 
     pub fn room(&self) -> u64 {
@@ -135,7 +122,6 @@ impl Memory {
         (self.max - Memory::kept(self.max)).saturating_sub(self.taken())
     }
 
-    /// Returns how many bytes may be buffered for one connection.
     pub fn allowance(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -144,39 +130,32 @@ impl Memory {
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
 
-    /// `true` if the reserve is used too.
     pub fn is_full(&self) -> bool {
         self.taken() >= self.max
     }
 
-    /// `true` if clients that do not read must be dropped.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
-        let taken = self.taken().saturating_sub(self.leaving());
+        let taken = self.taken().saturating_sub(self.leaving.load(Ordering::Relaxed));
         self.has_droppable() && (self.is_crowded() || taken + MIN_ROOM > self.max - kept || self.is_exhausted())
     }
 
-    /// `true` if input and output exceed their share.
     pub fn is_crowded(&self) -> bool {
         self.waiting() > self.max / BUFFERS
     }
 
-    /// `true` if connections, including incomplete bodies, exceed their share.
     pub fn exceeds_buffers(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
     }
 
-    /// `true` if dropping connections would free much memory in a shortage.
     pub fn has_droppable(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
-    /// `true` if the system was out of memory or the process too large at the last check.
     pub fn is_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed) || self.too_large.load(Ordering::Relaxed)
     }
 
-    /// `true` if [`Memory::set_resident`] should be called.
     pub fn needs_resident(&self) -> bool {
         let taken = self.taken();
         let at = self.check_at.load(Ordering::Relaxed);
@@ -193,12 +172,10 @@ impl Memory {
         self.check_at.store(self.taken() + RESIDENT_STEP, Ordering::Relaxed);
     }
 
-    /// Limits the rate of attempts to get memory, with [`TURNS_BETWEEN`].
     fn is_due(&self) -> bool {
         self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN == 0
     }
 
-    /// Returns the bytes freed since the allocator last returned memory.
     fn freed(&self) -> u64 {
         let taken = self.taken();
         let peak = self.peak.load(Ordering::Relaxed);
@@ -208,38 +185,32 @@ impl Memory {
         peak.saturating_sub(taken)
     }
 
-    /// `true` if the allocator should return memory to the system.
     pub fn has_freed_much(&self) -> bool {
         let freed = self.freed();
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// `true` if the process is too large, or if returning even more memory later would block other threads for too
-    /// long.
+    /// Returning even more memory later would block other threads for too long.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)
     }
 
-    /// Called after the allocator has returned memory.
     pub fn gave_back(&self) {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// Returns `true` if there is memory for a new connection. The reserve also serves new connections, because a
-    /// worker must connect to free memory.
+    /// The reserve also serves new connections, because a worker must connect to free memory.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks whether the system has the memory that clients can use until the next check, and spare memory. Does
-    /// nothing if the last check succeeded and the account has not grown. Must not be called concurrently.
+    /// Checks whether the system has memory until the next check, and spare memory. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
         if taken + MIN_TRIAL < tried {
-            // Freed memory can be used again.
             self.exhausted.store(false, Ordering::Relaxed);
             return;
         }

@@ -1,46 +1,29 @@
-//! The server: sockets, threads, locks and a clock around the engine.
-//!
-//! Owns startup, from a configuration to a running server. One listener thread per address hands each connection to one
-//! of a fixed number of pool threads. A pool thread waits for input on its connections, executes the commands under the
-//! engine's lock, and writes the replies. A timer thread processes deadlines. Must not implement commands or queue
-//! rules.
+//! The server: sockets, threads, locks and a clock around the engine. Must not implement commands or queue rules.
 
 mod admission;
 mod alarm;
-mod arrivals;
+mod background;
 mod clock;
-mod command_log;
 mod connection;
-mod dead_letters;
 mod delivery;
 mod durability;
 mod embedded;
 mod gate;
-mod handle;
-mod http;
-mod http_limits;
 mod hub;
 mod hub_memory;
-mod idle;
 mod listener;
-mod log_threads;
 mod memory;
-mod message;
 mod pool;
-mod probation;
-mod recovery;
-mod relief;
+mod reports;
 mod running;
 mod segments;
-mod shutdown;
 #[allow(missing_docs)]
 mod socket;
 mod space;
-mod staging;
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/stepped.rs"]
 mod stepped;
-mod timer;
+mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
 mod tube_file;
@@ -49,8 +32,6 @@ mod tube_file;
 pub mod host;
 #[allow(missing_docs)]
 pub mod log;
-#[allow(missing_docs)]
-pub mod logfile;
 #[allow(missing_docs)]
 pub mod signals;
 #[allow(missing_docs)]
@@ -73,10 +54,12 @@ pub use socket::Listener;
 #[doc(hidden)]
 pub use stepped::Stepped;
 
+use crate::access::Digest;
 use crate::binlog::{Folder, OpenError, Storage};
 use crate::engine::Span;
 use crate::protocol::Wire;
 use crate::settings::config::{Address, Config};
+use crate::shared::files;
 use crate::shared::lock_order::{Mutex, SERVER};
 use crate::shared::system;
 
@@ -96,9 +79,6 @@ impl std::fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
-
-/// EX_TEMPFAIL of sysexits(3): a later start with the same settings may succeed.
-const NOT_YET: u8 = 75;
 
 /// Descriptors for files that the binlog and reloads open after the start.
 const LOG_DESCRIPTORS: usize = 8;
@@ -123,7 +103,8 @@ impl StartError {
             io::ErrorKind::AddrNotAvailable => "; no interface of this machine has the address (yet)".to_owned(),
             _ => String::new(),
         };
-        let code = if error.kind() == io::ErrorKind::AddrNotAvailable { NOT_YET } else { 111 };
+        // EX_TEMPFAIL of sysexits(3): a later start with the same settings may succeed.
+        let code = if error.kind() == io::ErrorKind::AddrNotAvailable { 75 } else { 111 };
         StartError { code, message: format!("cannot listen on {name}: {error}{hint}") }
     }
 
@@ -152,17 +133,14 @@ impl StartError {
 /// client.delete(id)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Server {
     hub: Arc<Hub>,
     places: Vec<ListenerInfo>,
     running: Arc<Mutex<Running, SERVER>>,
-    /// Stops the server when a client requests a stop or a drained queue becomes empty. `None` if the configuration
-    /// allows neither.
+    /// Stops the server on a client's request, or when a drained queue becomes empty.
     stopper: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
 struct ListenerInfo {
     name: String,
     address: Option<SocketAddr>,
@@ -183,8 +161,14 @@ struct ListenerInfo {
 /// assert!(client.reserve(Some(0))?.is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ManualClock(Arc<Hub>);
+
+impl std::fmt::Debug for ManualClock {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("ManualClock").finish_non_exhaustive()
+    }
+}
 
 impl ManualClock {
     /// Before returning, processes every deadline up to the new time, in order.
@@ -234,13 +218,12 @@ impl Server {
     }
 
     fn launch(
-        config: Config,
+        mut config: Config,
         clock: Clock,
         inherited: Vec<Listener>,
         storage: Option<Arc<dyn Storage>>,
     ) -> Result<Server, StartError> {
-        let mut config = config;
-        http::prepare(&mut config)?;
+        prepare_http(&mut config)?;
         let bound = bind_all(&config, inherited.is_empty())?;
         let folder = config.log_folder.clone();
         host::settle(config.user.as_deref(), folder.as_deref())
@@ -253,24 +236,22 @@ impl Server {
         let hub = Hub::new(config, clock, storage, gate, host::random())
             .map_err(|error| StartError::log(folder.as_deref(), &error))?;
         #[cfg(feature = "tls")]
-        {
-            *hub.tls.lock() = tls;
-        }
+        hub.tls.lock().clone_from(&tls);
         let hub = Arc::new(hub);
         if let Some(tubes) = &hub.config.tubes {
             tube_file::apply(tubes, &hub).map_err(StartError::settings)?;
         }
         let is_inherited = !inherited.is_empty();
-        for listener in &inherited {
-            listener
-                .prepare(&hub.config.keepalive)
-                .map_err(|error| StartError::address(&listener.name(), Wire::Beanstalk, &error))?;
+        let mut listeners = Vec::new();
+        for listener in inherited {
+            let prepared = listener.prepare(&hub.config.keepalive);
+            prepared.map_err(|error| StartError::address(&listener.name(), Wire::Beanstalk, &error))?;
+            listeners.push((listener, Wire::Beanstalk));
         }
-        let mut listeners: Vec<_> = inherited.into_iter().map(|listener| (listener, Wire::Beanstalk)).collect();
         for (name, bound, wire) in bound {
             let listener = bound.listen(&hub.config.keepalive);
             let listener = listener.map_err(|error| StartError::address(&name, wire, &error))?;
-            http::check(wire, &name, listener.local_address(), &hub.config)?;
+            require_http_token(wire, &name, listener.local_address(), &hub.config)?;
             listeners.push((listener, wire));
         }
         let place = |(listener, wire): &(Listener, Wire)| ListenerInfo {
@@ -302,12 +283,12 @@ impl Server {
     #[doc(hidden)]
     pub fn try_start(config: &Config) -> Result<(), StartError> {
         let mut config = config.clone();
-        http::prepare(&mut config)?;
+        prepare_http(&mut config)?;
         let places = [&mut config.listen, &mut config.gearman, &mut config.workq, &mut config.http];
         // Binding a Unix socket would replace its file.
         places.into_iter().for_each(|places| places.retain(|address| !matches!(address, Address::Unix(_))));
         for (name, bound, wire) in bind_all(&config, true)? {
-            http::check(wire, &name, bound.address(), &config)?;
+            require_http_token(wire, &name, bound.address(), &config)?;
         }
         config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
@@ -375,9 +356,7 @@ impl Server {
             self.running.lock().renew(&table);
         }
         #[cfg(feature = "tls")]
-        {
-            *self.hub.tls.lock() = tls;
-        }
+        self.hub.tls.lock().clone_from(&tls);
         match &self.hub.config.tubes {
             Some(tubes) => tube_file::apply(tubes, &self.hub),
             None => Ok(()),
@@ -392,7 +371,7 @@ impl Server {
 
     /// Returns `true` if the server has stopped, for example because a client requested a shutdown.
     pub fn is_stopped(&self) -> bool {
-        self.hub.shutdown.is_stopped()
+        self.hub.shutdown.is_complete()
     }
 
     /// Waits until the server has stopped because of a client's request or [`Server::stop`].
@@ -407,11 +386,16 @@ impl Server {
         self.running.lock().quiesce(connections);
     }
 
-    /// Checks the invariants of the queue and of every job. Panics if an invariant is violated.
     #[doc(hidden)]
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
         self.hub.with_engine(|engine, _| engine.check());
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("Server").field("listeners", &self.names()).finish_non_exhaustive()
     }
 }
 
@@ -424,7 +408,6 @@ impl Drop for Server {
     }
 }
 
-/// Binds all configured addresses, but skips those for beanstalk clients if `beanstalk` is `false`.
 fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire)>, StartError> {
     let doors = [
         (Wire::Beanstalk, if beanstalk { &config.listen[..] } else { &[] }, config.port),
@@ -443,7 +426,6 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
     Ok(all)
 }
 
-/// Also returns the name of the address. `port_otherwise` is the default port.
 fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
     match address {
         Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),
@@ -453,21 +435,56 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
             let port = port.unwrap_or(port_otherwise);
             let scheme = if is_tls { "tls:" } else { "" };
             let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-            let bound = bind_first((host, port));
-            (format!("{scheme}{name}"), if is_tls { bound.map(Bound::with_tls) } else { bound })
+            (format!("{scheme}{name}"), bind_first((host, port), is_tls))
         }
     }
 }
 
-fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
+fn bind_first(name: (&str, u16), tls: bool) -> io::Result<Bound> {
     let mut failed = None;
     // During boot, name servers may not be reachable yet.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
-        match Bound::tcp(address) {
+        match Bound::tcp(address, tls) {
             Ok(bound) => return Ok(bound),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
     Err(failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+}
+
+const MIN_HTTP_TOKEN: usize = 16;
+
+/// Also tells HTTP which protocols are enabled. Must precede the switch to another user.
+fn prepare_http(config: &mut Config) -> Result<(), StartError> {
+    config.protocols.http.spoken = vec![Wire::Beanstalk];
+    let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];
+    let others = others.into_iter().filter(|(_, addresses)| !addresses.is_empty());
+    config.protocols.http.spoken.extend(others.map(|(wire, _)| wire));
+    if config.access.is_some() && config.http_token.is_some() {
+        let message = "--http-token cannot be used with --access, whose file has the tokens";
+        return Err(StartError::settings(message.to_owned()));
+    }
+    let Some(path) = &config.http_token else { return Ok(()) };
+    files::check_secret(path);
+    let fail = |problem: String| StartError::settings(format!("{}: {problem}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    if token.len() < MIN_HTTP_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(fail(format!(
+            "the first line must be a token of at least {MIN_HTTP_TOKEN} visible letters of ASCII"
+        )));
+    }
+    config.protocols.http.token = Some(Digest::of(token.as_bytes()));
+    Ok(())
+}
+
+fn require_http_token(wire: Wire, name: &str, address: Option<SocketAddr>, config: &Config) -> Result<(), StartError> {
+    let is_open = address.is_some_and(|address| !address.ip().is_loopback());
+    let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();
+    if wire == Wire::Http && is_open && !is_guarded {
+        let message = format!("HTTP on {name} needs a token, since others can reach it: --http-token FILE");
+        return Err(StartError::settings(message));
+    }
+    Ok(())
 }

@@ -1,8 +1,6 @@
-//! The pool: a fixed number of threads that serve all connections. A connection stays with one thread, unless the disk
-//! blocks that thread and a spare thread takes over.
-//!
-//! Owns polling of the connections. Each socket is registered once, with edge-triggered readiness, so idle clients,
-//! clients that do not read, and urgent data cost no system calls. Must not interpret requests.
+//! The threads that serve all connections. A connection stays with one thread, unless the disk blocks that thread and a
+//! spare thread takes over its whole state. Each socket is registered once, with edge-triggered readiness, so idle
+//! clients, clients that do not read, and urgent data cost no system calls. Must not interpret requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,28 +15,22 @@ use log::Level;
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use super::arrivals::{Arrival, Arrivals};
 use super::connection::{Connection, Next, Readiness, ThreadScratch};
-use super::delivery::Outbox;
-use super::durability::Durability;
+use super::delivery::{Message, Outbox, ThreadHandle};
+use super::durability::{Bell, Durability};
 use super::gate::{LogLimit, Unauthenticated};
-use super::handle::ThreadHandle;
-use super::http_limits::HttpConnections;
-use super::hub::Hub;
-use super::idle::{ClientActivity, Idle, MAX_CLOSED};
-use super::message::Message;
-use super::probation::Probation;
-use super::relief::Relief;
-use super::socket::{PeerAddress, Stream};
+use super::hub::{Core, Hub, TurnScratch};
+use super::listener::{Arrival, Arrivals};
+use super::timeouts::{HttpConnections, Idle, Probation, MAX_CLOSED};
 #[cfg(feature = "tls")]
 use super::tls::TlsSession;
 use crate::access::AccessTable;
 use crate::protocol::{Output, Wire};
+use crate::shared::lock_order::LeafMutex;
 
 /// The token of a connection is its file descriptor.
 const WAKER: Token = Token(usize::MAX);
 
-/// Marks a file descriptor without a connection.
 const VACANT: u32 = u32::MAX;
 
 pub(super) const EVENTS: usize = 256;
@@ -52,8 +44,7 @@ const TURNS: u32 = 8;
 /// Each of more active connections gets fewer engine steps per turn.
 const MANY_ACTIVE: usize = 32;
 
-/// Interval between searches for connections to drop while memory is short. Connections that have been silent for
-/// `INACTIVE` can be dropped.
+/// While memory is short, connections that have been silent for `INACTIVE` are dropped at this interval.
 const DROP_INTERVAL: Duration = Duration::from_millis(20);
 const INACTIVE: Duration = Duration::from_secs(1);
 
@@ -63,20 +54,16 @@ const MAX_SHORTAGE: Duration = Duration::from_secs(5);
 /// A new access file is applied to this many connections before other work continues.
 const RENEWALS: usize = 1024;
 
-/// Maximum connections dropped in one batch.
 const DROPPED: usize = 64;
 
-/// Connections with fewer bytes are not dropped.
 const MIN_DROPPED: u64 = 4 * 1024;
 
-/// For sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Anyone can cause these lines: late authentications, and too many HTTP clients.
 static LATE: LogLimit = LogLimit::new();
-static EXCESS: LogLimit = LogLimit::new();
+static EXTRA: LogLimit = LogLimit::new();
 
-/// Interval between checks for unsent replies.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
 pub struct PoolThread {
@@ -89,17 +76,12 @@ pub struct PoolThread {
     pub(super) connections: Slab<Connection>,
     /// Maps file descriptors to keys in `connections`, or [`VACANT`].
     numbers: Vec<u32>,
-    /// The keys of connections with queued work, first to serve first.
     pub(super) queue: VecDeque<usize>,
-    /// Queued connections served since the last write to the log.
     turns: u32,
     scratch: ThreadScratch,
     relieved: Option<Instant>,
-    /// The start of the memory shortage.
     tight_since: Option<Instant>,
-    /// Notified when this thread becomes idle.
     quiescing: Vec<Sender<()>>,
-    /// `None` if there is no idle timeout.
     idle: Option<Idle>,
     http: HttpConnections,
     probation: Probation,
@@ -107,40 +89,19 @@ pub struct PoolThread {
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// Returns `None` if TLS is required but not available.
-#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
-fn outbox(
-    stream: Stream,
-    (peer, wire): (PeerAddress, Wire),
-    hub: &Hub,
-    owner: Arc<ThreadHandle>,
-    number: usize,
-) -> Option<Arc<Outbox>> {
-    let outbox = Outbox::new(stream, peer, owner, number);
-    if !peer.is_tls {
-        return Some(Arc::new(outbox));
-    }
-    #[cfg(feature = "tls")]
-    match hub.tls.lock().clone().map(|config| TlsSession::new(config, hub.config.lease.clone(), wire.unit()))? {
-        Ok(session) => return Some(Arc::new(outbox.with_tls(session))),
-        Err(error) => log::warn!("a connection with TLS cannot be begun: {error}"),
-    }
-    None
-}
-
 impl PoolThread {
-    pub fn new(hub: Arc<Hub>, number: usize) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
+    pub fn new(hub: Arc<Hub>, number: usize) -> io::Result<PoolThread> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
         let arrivals = Arc::new(Arrivals::new(poll.registry().try_clone()?));
         let waker = Waker::new(poll.registry(), WAKER)?;
         let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory.clone(), hub.config.lease.clone()));
-        let thread = PoolThread {
+        Ok(PoolThread {
             idle: Idle::new(hub.config.idle_timeout, &hub.clock),
             hub,
             number,
             poll,
-            owner: owner.clone(),
+            owner,
             inbox,
             arrivals,
             connections: Slab::with_capacity(FIRST_CONNECTIONS),
@@ -154,13 +115,11 @@ impl PoolThread {
             probation: Probation::default(),
             renewal: None,
             quiescing: Vec::new(),
-        };
-        Ok((thread, owner))
+        })
     }
 
-    /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Only one queued connection is
-    /// served between two polls, so a client with a single command waits for at most one queued connection.
-    pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
+    /// Only one queued connection is served between two polls, so a client with a single command waits for at most one.
+    pub fn run(mut self: Box<Self>, relief: &Relief) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
             // One write contains the changes of many commands of all connections.
@@ -180,9 +139,7 @@ impl PoolThread {
             self.wait(&mut events, wait);
             self.owner.is_awake();
             if rests && events.is_empty() {
-                for waiting in self.quiescing.drain(..) {
-                    let _ = waiting.send(());
-                }
+                self.quiescing.clear();
             }
             if self.serve(&events, !rests).is_break() {
                 return self.stop(&mut events);
@@ -190,21 +147,23 @@ impl PoolThread {
         }
     }
 
-    /// Returns `None` if the write was slow and the spare thread has taken over.
-    fn commit(self: Box<Self>, relief: &Relief<PoolThread>, spare: &mut Output) -> Option<Box<Self>> {
+    fn commit(self: Box<Self>, relief: &Relief, spare: &mut Output) -> Option<Box<Self>> {
         if !self.hub.log.as_ref().is_some_and(Durability::is_due) {
             self.hub.commit(spare);
             return Some(self);
         }
         let (hub, number) = (self.hub.clone(), self.number);
-        relief.lend(number, self);
+        relief.lent.lock()[number] = Some(self);
+        if !relief.check.is_armed() {
+            relief.check.ring_by(Instant::now() + RELIEF_CHECK);
+        }
         hub.commit(spare);
-        relief.take_back(number)
+        // Empty if the write was slow and the spare thread has taken over.
+        relief.lent.lock()[number].take()
     }
 
-    /// Serves `events`, messages, and the next queued connection. Returns `Break` on [`Message::Stop`]. `has_messages`
-    /// means that the inbox may contain messages without an event of the waker: senders do not wake a thread that is
-    /// awake.
+    /// Returns `Break` on [`Message::Stop`]. `has_messages` means that the inbox may contain messages without an event
+    /// of the waker: senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
         // If many connections are active, fewer steps for each connection limit the delay of the last.
         let count = events.iter().count();
@@ -236,7 +195,7 @@ impl PoolThread {
             let Ok(message) = self.inbox.try_recv() else { break };
             match message {
                 Message::Resume(number) => {
-                    self.on_ready(number, Readiness { writable: true, ..Readiness::default() }, false)
+                    self.on_ready(number, Readiness { writable: true, ..Readiness::default() }, false);
                 }
                 Message::Renew(table) => self.renewal = Some((table, 0)),
                 Message::Quiesce(waiting) => self.quiescing.push(waiting),
@@ -254,9 +213,8 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// Drops connections while memory is short, first unauthenticated connections, then those that use the most memory.
-    /// Active connections are only dropped if the shortage persists and connections exceed their share. Returns the
-    /// time until the next check.
+    /// First drops unauthenticated connections, then those that use the most memory. Active connections are only
+    /// dropped if the shortage persists and connections exceed their share. Returns the time until the next check.
     fn drop_heavy(&mut self) -> Option<Duration> {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
@@ -290,8 +248,7 @@ impl PoolThread {
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns the connections that use much memory and have been inactive for `patience`, first to drop first: `true`
-    /// for an unauthenticated client, the bytes, the time of inactivity, and the key.
+    /// Returns whether the client is unauthenticated, the bytes, the silence, and the key; first to drop first.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
@@ -305,11 +262,11 @@ impl PoolThread {
         heavy
     }
 
-    /// Closes the connections that have not authenticated in time, and sends delayed replies. Returns the time until
-    /// the next check.
+    /// Also sends delayed replies. Returns the time until the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
-            if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
+            let probation = self.connections.get(number).and_then(|connection| connection.probation.as_ref());
+            if probation.is_some_and(|probation| probation.0 == until) {
                 let peer = self.connections[number].outbox.peer;
                 LATE.log(Level::Info, format_args!("{peer}: closed: it has not authenticated in time"));
                 self.close(number);
@@ -321,14 +278,13 @@ impl PoolThread {
         self.probation.wait()
     }
 
-    /// Applies a new access file to a batch of connections, and closes those that the file does not admit. Returns the
-    /// time until the next batch.
+    /// Continues to apply a new access file. Returns the time until the next batch.
     fn renew(&mut self) -> Option<Duration> {
         let (table, from) = self.renewal.take()?;
         let end = from.saturating_add(RENEWALS);
         for number in from..end.min(self.connections.capacity()) {
             let Some(connection) = self.connections.get_mut(number) else { continue };
-            if !connection.renew(&table) {
+            if connection.access.as_mut().is_some_and(|access| !access.renew(&table)) {
                 log::info!("{}: closed: the access file has changed", connection.outbox.peer);
                 self.close(number);
             }
@@ -364,21 +320,36 @@ impl PoolThread {
         }
     }
 
+    /// Returns `None` if TLS is required but not available.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
+    fn outbox(&self, Arrival { stream, peer, wire }: Arrival, number: usize) -> Option<Arc<Outbox>> {
+        let outbox = Outbox::new(stream, peer, self.owner.clone(), number);
+        if !peer.is_tls {
+            return Some(Arc::new(outbox));
+        }
+        #[cfg(feature = "tls")]
+        {
+            let (config, lease) = (self.hub.tls.lock().clone()?, self.hub.config.lease.clone());
+            match TlsSession::new(config, lease, wire.unit()) {
+                Ok(session) => return Some(Arc::new(outbox.with_tls(session))),
+                Err(error) => log::warn!("a connection with TLS cannot be begun: {error}"),
+            }
+        }
+        None
+    }
+
     fn adopt(&mut self, arrival: Arrival) {
-        let Arrival { stream, peer, wire } = arrival;
-        let entry = self.connections.vacant_entry();
-        let number = entry.key();
-        let file = stream.as_raw_fd() as usize;
+        let (peer, wire, number) = (arrival.peer, arrival.wire, self.connections.vacant_key());
+        let file = arrival.stream.as_raw_fd() as usize;
         // With TLS, the handshake identifies the client.
         let gate = self.hub.gate.as_ref().filter(|_| !peer.is_tls);
-        let access = gate.map(|gate| Box::new(gate.client((&stream, peer), Vec::new())));
+        let access = gate.map(|gate| Box::new(gate.client((&arrival.stream, peer), Vec::new())));
         let user = access.as_ref().and_then(|access| access.name());
-        let Some(outbox) = outbox(stream, (peer, wire), &self.hub, self.owner.clone(), number) else {
+        let Some(outbox) = self.outbox(arrival, number) else {
             return self.hub.admission.leave(&peer, wire == Wire::Http);
         };
-        let client = self
-            .hub
-            .turn(&mut self.scratch.turn, |core, _, now| core.connect(outbox.clone(), wire, (&peer, user), now));
+        let connect = |core: &mut Core, _: &mut TurnScratch, now| core.connect(outbox.clone(), wire, user, now);
+        let client = self.hub.turn(&mut self.scratch.turn, connect);
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire);
         if peer.is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
@@ -386,7 +357,7 @@ impl PoolThread {
             connection.probation = Some(Box::new((self.probation.enter(number), counted)));
         }
         access.into_iter().for_each(|access| connection.set_access(access));
-        entry.insert(connection);
+        self.connections.insert(connection);
         if let Some(idle) = &mut self.idle {
             idle.enter(number);
         }
@@ -399,8 +370,7 @@ impl PoolThread {
         self.numbers[file] = number as u32;
     }
 
-    /// If many connections are active, the connection joins the queue unless it is light (see [`Connection::light`]),
-    /// so that light connections are served first.
+    /// If many connections are active, light connections (see [`Connection::light`]) are served first.
     fn on_ready(&mut self, number: usize, readiness: Readiness, many_active: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
@@ -439,7 +409,6 @@ impl PoolThread {
         }
     }
 
-    /// Returns the time until the next batch.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
         let now = idle.now(self.scratch.turn.now, &self.hub.clock);
@@ -468,7 +437,7 @@ impl PoolThread {
                 break;
             }
             let unread = if engaged { None } else { connection.outbox.unread() };
-            if idle.is_timed_out(number, unread.map_or(ClientActivity::Engaged, ClientActivity::Unread), now) {
+            if idle.is_timed_out(number, unread, now) {
                 silent.push(number);
             }
         }
@@ -481,9 +450,9 @@ impl PoolThread {
         wait
     }
 
-    /// Closes slow connections, and idle connections above the limit. Returns the time until the next check.
+    /// Returns the time until the next check.
     fn close_http(&mut self) -> Option<Duration> {
-        if self.http.is_empty() {
+        if self.http.all.is_empty() {
             // Without HTTP connections, the clock need not be read.
             return None;
         }
@@ -496,7 +465,7 @@ impl PoolThread {
                 log::debug!("{peer}: closed: it took too long");
             } else if connection.is_http && self.hub.admission.evict_http() {
                 connection.is_http = false;
-                EXCESS
+                EXTRA
                     .log(Level::Warn, format_args!("{peer}: dropped: too many HTTP connections, and the longest idle"));
                 self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             } else {
@@ -510,7 +479,7 @@ impl PoolThread {
     fn close(&mut self, number: usize) {
         self.http.leave(number);
         let mut connection = self.connections.remove(number);
-        self.numbers[connection.file()] = VACANT;
+        self.numbers[connection.outbox.stream.as_raw_fd() as usize] = VACANT;
         let operation = connection.take_operation();
         if connection.queued {
             self.queue.retain(|&other| other != number);
@@ -526,7 +495,6 @@ impl PoolThread {
         self.hub.admission.leave(&peer, is_http);
     }
 
-    /// Sends pending output for a limited time before closing all connections.
     fn stop(mut self: Box<Self>, events: &mut Events) {
         self.hub.commit(&mut self.scratch.turn.out);
         let end = Instant::now() + STOP_TIMEOUT;
@@ -549,12 +517,41 @@ impl PoolThread {
     }
 }
 
+const RELIEF_CHECK: Duration = Duration::from_millis(10);
+
+/// The states of the pool threads that are writing to the log. The spare thread takes over a state that waits too long.
+pub struct Relief {
+    lent: LeafMutex<Vec<Option<Box<PoolThread>>>>,
+    pub(super) check: Bell,
+}
+
+impl Relief {
+    pub fn new(threads: usize) -> Relief {
+        Relief { lent: LeafMutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
+    }
+
+    pub fn wait(&self, log: &Durability) -> Option<Box<PoolThread>> {
+        while self.check.wait(|| true) {
+            let mut lent = self.lent.lock();
+            let Some(state) = lent.iter_mut().find(|state| state.is_some()) else { continue };
+            if log.wal.is_blocked() {
+                return state.take();
+            }
+            drop(lent);
+            // The disk may block the thread later in the same write.
+            self.check.ring_by(Instant::now() + RELIEF_CHECK);
+        }
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     use super::super::clock::Clock;
+    use super::super::socket::{PeerAddress, Stream};
     use super::*;
     use crate::protocol::Host;
     use crate::settings::config::Config;
@@ -567,7 +564,7 @@ mod tests {
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
-        let (mut thread, _) = PoolThread::new(hub.clone(), 0).expect("a poller");
+        let mut thread = PoolThread::new(hub.clone(), 0).expect("a poller");
         let mut clients = Vec::new();
         for _ in 0..count {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");

@@ -1,7 +1,5 @@
-//! The threads and listeners of a running server.
-//!
-//! Owns the order of startup and shutdown. When a client requests a shutdown, a separate thread stops the server,
-//! because a pool thread cannot wait for its own end. Must not serve connections.
+//! The threads and listeners of a running server, and the order of startup and shutdown. When a client requests a
+//! shutdown, a separate thread stops the server, because a pool thread cannot wait for its own end.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -9,16 +7,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::background;
 use super::clock::Clock;
-use super::handle::ThreadHandle;
+use super::delivery::{Message, ThreadHandle};
 use super::hub::Hub;
 use super::listener::{self, Threads};
-use super::log_threads;
-use super::message::Message;
-use super::pool::PoolThread;
-use super::relief::Relief;
+use super::pool::{PoolThread, Relief};
 use super::socket::Listener;
-use super::timer;
 use crate::access::AccessTable;
 use crate::protocol::Wire;
 use crate::shared::lock_order::{Mutex, SERVER};
@@ -30,14 +25,12 @@ const STACK: usize = 256 * 1024;
 /// Limit for connections that are delayed or never arrive.
 const QUIESCE: Duration = Duration::from_secs(300);
 
-#[derive(Debug)]
 pub struct Running {
     hub: Arc<Hub>,
     listeners: Vec<(Arc<Listener>, Wire)>,
-    /// `true` if the beanstalk listeners were inherited.
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
-    relief: Arc<Relief<PoolThread>>,
+    relief: Arc<Relief>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     log_threads: Vec<JoinHandle<()>>,
@@ -46,24 +39,17 @@ pub struct Running {
 impl Running {
     pub fn new(hub: Arc<Hub>, listeners: Vec<(Listener, Wire)>, inherited: bool) -> Running {
         let relief = Arc::new(Relief::new(hub.config.threads.max(1)));
-        Running {
-            hub,
-            listeners: listeners.into_iter().map(|(listener, wire)| (Arc::new(listener), wire)).collect(),
-            inherited,
-            owners: Vec::new(),
-            relief,
-            listener_threads: Vec::new(),
-            threads: Vec::new(),
-            log_threads: Vec::new(),
-        }
+        let listeners = listeners.into_iter().map(|(listener, wire)| (Arc::new(listener), wire)).collect();
+        let (owners, listener_threads, threads, log_threads) = Default::default();
+        Running { hub, listeners, inherited, owners, relief, listener_threads, threads, log_threads }
     }
 
     /// The listeners start last, because they need the pool. After an error, the caller must stop the running threads.
     pub fn start(&mut self) -> io::Result<()> {
         let mut arrivals = Vec::new();
         for number in 0..self.hub.config.threads.max(1) {
-            let (thread, owner) = PoolThread::new(self.hub.clone(), number)?;
-            self.owners.push(owner);
+            let thread = PoolThread::new(self.hub.clone(), number)?;
+            self.owners.push(thread.owner.clone());
             arrivals.push(thread.arrivals.clone());
             self.start_in_pool(format!("pool-{number}"), Some(Box::new(thread)))?;
         }
@@ -72,9 +58,9 @@ impl Running {
         }
         if matches!(self.hub.clock, Clock::System { .. }) {
             let hub = self.hub.clone();
-            self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
+            self.threads.push(spawn("timer".to_owned(), move || background::run_timer(&hub))?);
         }
-        for (name, run) in self.hub.log.as_ref().map_or_else(Vec::new, log_threads::threads) {
+        for (name, run) in self.hub.log.as_ref().map_or_else(Vec::new, background::log_threads) {
             let hub = self.hub.clone();
             self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log.as_ref().expect("a log")))?);
         }
@@ -102,8 +88,7 @@ impl Running {
         self.owners.iter().for_each(|owner| owner.send(Message::Renew(table.clone())));
     }
 
-    /// Waits until `connections` connections have been accepted since startup and no pool thread has work. One thread
-    /// can create work for another thread, so all threads are asked twice.
+    /// One thread can create work for another thread, so all threads are asked twice.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         let accepted = || self.hub.with_engine(|engine, _| engine.total_connections());
@@ -114,16 +99,14 @@ impl Running {
             let (sender, quiet) = unbounded();
             self.owners.iter().for_each(|owner| owner.send(Message::Quiesce(sender.clone())));
             drop(sender);
-            // Ends when every thread has replied or exited.
+            // Ends when every thread has dropped its sender.
             quiet.iter().for_each(drop);
         }
     }
 
-    /// Stops the server, unless it has stopped. Pending replies are sent for at most one second.
     pub fn stop(&mut self) {
         self.hub.stop();
-        for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
-            let (listener, wire) = listener;
+        for (thread, (listener, wire)) in self.listener_threads.drain(..).zip(&self.listeners) {
             let inherited = self.inherited && *wire == Wire::Beanstalk;
             // Repeat, because another server may accept the connection to an inherited socket.
             while !thread.is_finished() {
@@ -133,18 +116,14 @@ impl Running {
             let _ = thread.join();
         }
         self.listeners.clear();
-        self.relief.stop();
+        self.relief.check.stop();
         self.owners.drain(..).for_each(|owner| owner.send(Message::Stop));
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
         // The last replies and changes of pool threads depend on the log's threads.
         if let Some(log) = &self.hub.log {
             log.stop();
             let threads = self.log_threads.len();
-            for thread in self.log_threads.drain(..) {
-                let _ = thread.join();
-            }
+            self.log_threads.drain(..).for_each(|thread| drop(thread.join()));
             if threads > 0 {
                 log.close(&*self.hub, self.hub.clock.now());
             }

@@ -1,6 +1,4 @@
 //! The segment thread, which creates and removes segments, retries a failed disk, and compacts the log.
-//!
-//! Owns the order in which the thread works on these tasks. Must not select the next task; the module `space` does.
 
 use std::time::{Duration, Instant};
 
@@ -49,8 +47,7 @@ pub fn run(hub: &Hub, log: &Durability) {
     }
 }
 
-/// Maximum bytes of space created at once for several commands. If one segment could not hold them, even an almost
-/// empty segment would seem too small.
+/// If one segment could not hold these bytes, even an almost empty segment would seem too small.
 pub fn portion(hub: &Hub) -> u64 {
     hub.config.log.segment_size / 4
 }

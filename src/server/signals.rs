@@ -1,8 +1,5 @@
-//! Signals that control a running server.
-//!
-//! Owns the meaning of signals. SIGTERM and SIGINT stop the server. SIGHUP reopens the log and reloads files; if there
-//! is nothing to reload, SIGHUP stops a server without a service manager. SIGUSR1 makes the server refuse new jobs.
-//! Must not access the server.
+//! Signals that control a running server. SIGTERM and SIGINT stop the server. SIGHUP reopens the log and reloads files;
+//! if there is nothing to reload, SIGHUP stops a server without a service manager. SIGUSR1 refuses new jobs.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +11,12 @@ use signal_hook::iterator::Signals;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalAction {
-    /// SIGUSR1: refuse new jobs, and keep serving existing jobs.
     Drain,
-    /// SIGHUP: reopen the log and reload files, or stop if there are none.
     HangUp,
-    /// SIGTERM or SIGINT: shut down cleanly.
     Stop,
 }
 
-/// Catches signals from the beginning of startup. With `reopens`, catches SIGHUP even if this signal was ignored when
-/// the process started.
+/// With `reopens`, catches SIGHUP even if this signal was ignored when the process started.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
     // SIGXFSZ would otherwise end the process at the file size limit. With a handler, only the write fails.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
@@ -32,21 +25,18 @@ pub fn catch(reopens: bool) -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
-/// Records whether a signal has requested the end. A process that replaces itself must check this first, because the
-/// new process does not receive delivered signals.
-#[derive(Debug, Default)]
+/// A process that replaces itself must check this first, because the new process does not receive delivered signals.
+#[derive(Default)]
 pub struct StopRequests {
     received: Arc<AtomicBool>,
     replacing: Arc<AtomicBool>,
 }
 
 impl StopRequests {
-    /// For SIGTERM and SIGINT, together with [`catch`].
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
-            // The handler sets the flag and the default action, so no signal is lost before
-            // [`StopRequests::last_check`].
+            // The handler sets the flag and the default action, so no signal is lost before `last_check`.
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
         }

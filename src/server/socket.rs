@@ -1,7 +1,4 @@
-//! Streams and listeners over TCP and Unix sockets.
-//!
-//! Owns the differences between TCP and Unix sockets, and the files of Unix sockets. A socket file is removed when its
-//! listener is closed, unless another server listens on the file. Must not depend on protocols.
+//! Streams and listeners over TCP and Unix sockets. Must not depend on protocols.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -33,9 +30,7 @@ const BACKLOG: i32 = 1024;
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Non-blocking. One thread reads while any thread may write, so no method needs exclusive access. A Unix socket is
-/// also a `TcpStream`, because the system calls are the same.
-#[derive(Debug)]
+/// One thread reads while any thread may write. A Unix socket is also a `TcpStream`: the system calls are the same.
 pub struct Stream(TcpStream);
 
 impl Stream {
@@ -72,8 +67,7 @@ impl Stream {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Events are edge-triggered and include urgent data, because a read stops at the urgent mark even if more data
-    /// follows.
+    /// Includes urgent data, because a read stops at the urgent mark even if more data follows.
     pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         let interest = system::URGENT.map_or(both, |urgent| both | urgent);
@@ -96,7 +90,6 @@ impl AsRawFd for Stream {
 /// The address of a client. Smaller than [`SocketAddr`], because each connection has one.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress {
-    /// `None` for a Unix socket.
     ip: Option<IpAddr>,
     port: u16,
     scope: u32,
@@ -111,7 +104,7 @@ impl PeerAddress {
         PeerAddress { ip: Some(address.ip()), port: address.port(), scope, is_tls }
     }
 
-    /// Returns an IPv4 client of an IPv6 listener as IPv4, and `None` for a Unix socket.
+    /// Returns an IPv4 client of an IPv6 listener as IPv4.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip.map(|ip| ip.to_canonical())
     }
@@ -132,24 +125,19 @@ impl fmt::Display for PeerAddress {
 }
 
 /// Blocking. The `accept` methods of the mio types create non-blocking connections with one system call.
-#[derive(Debug)]
 pub enum Listener {
     /// The flag is `true` for TLS.
     Tcp(TcpListener, bool),
-    /// With the socket file to remove at the end.
     Unix(UnixListener, Option<SocketFile>),
 }
 
 /// Dropping this value removes the socket file, unless it has been replaced.
-#[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     entry: FileEntry,
 }
 
-/// A TCP address accepts connections after [`Bound::listen`]. A Unix socket listens immediately, because another server
-/// would otherwise consider the socket dead.
-#[derive(Debug)]
+/// A Unix socket already listens, because another server would otherwise consider the socket dead.
 pub struct Bound {
     socket: Socket,
     file: Option<SocketFile>,
@@ -157,7 +145,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
+    pub fn tcp(address: SocketAddr, tls: bool) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
@@ -165,15 +153,11 @@ impl Bound {
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
-        Ok(Bound { socket, file: None, tls: false })
+        Ok(Bound { socket, file: None, tls })
     }
 
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok().and_then(|address| address.as_socket())
-    }
-
-    pub fn with_tls(self) -> Bound {
-        Bound { tls: true, ..self }
     }
 
     /// Replaces a socket file on which no server listens. `mode` is the file mode.
@@ -216,7 +200,6 @@ impl Listener {
         Listener::Tcp(TcpListener::from_std(socket.into()), false)
     }
 
-    /// `socket` must be listening and in blocking mode.
     pub fn unix(socket: Socket, file: Option<SocketFile>) -> Listener {
         Listener::Unix(UnixListener::from_std(socket.into()), file)
     }
@@ -247,8 +230,7 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`]. The caller must not serve later connections. Connects to an inherited
-    /// socket instead of shutting it down, because the next server needs it.
+    /// Connects to an inherited socket instead of shutting it down, because the next server needs it.
     pub fn wake(&self, inherited: bool) {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {
@@ -267,7 +249,6 @@ impl Listener {
         SockRef::from(self).local_addr().ok()?.as_socket()
     }
 
-    /// For messages, such as `127.0.0.1:11300` or `unix:/run/beanpole.sock`.
     pub fn name(&self) -> String {
         match (self, self.local_address(), SockRef::from(self).local_addr()) {
             (Listener::Tcp(_, true), Some(address), _) => format!("tls:{address}"),
@@ -317,8 +298,7 @@ fn call(listener: &SockRef) -> io::Result<()> {
     }
 }
 
-/// Locks the directory of `path` for binding. Returns `None` after some attempts, because a script could hold the lock
-/// while it waits for the server.
+/// Gives up after some attempts, because a script could hold the lock while it waits for the server.
 fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     let mut file = place.open_folder().ok()?;
     for _ in 0..LOCK_TRIES {
@@ -334,7 +314,6 @@ fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     None
 }
 
-/// `bind` must create the socket file at `path`.
 fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if geteuid().is_root() {
         // Setting the mode afterwards could change another file.
@@ -363,7 +342,7 @@ mod tests {
     use super::*;
 
     fn accepted(keepalive: Keepalive) -> Stream {
-        let bound = Bound::tcp("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        let bound = Bound::tcp("127.0.0.1:0".parse().expect("an address"), false).expect("a free port");
         let listener = bound.listen(&keepalive).expect("a listener");
         let _client = std::net::TcpStream::connect(listener.local_address().expect("TCP")).expect("a connection");
         listener.accept().expect("a connection").0

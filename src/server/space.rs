@@ -1,15 +1,12 @@
-//! Log space: commands that wait for space, and the creation of space.
-//!
-//! Owns the queue of connections whose next command needs more space than the log has on disk, and the next task of the
-//! segment thread. While a connection waits, its pool thread serves other connections, so a slow disk does not block
-//! other clients. Must not depend on commands.
+//! Connections whose next command waits for log space, or until a shared log has stored its large body. Meanwhile, the
+//! pool thread serves other connections, so a slow disk does not block them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::delivery::Outbox;
-use crate::binlog::Journal;
+use crate::binlog::{Journal, Storage};
 use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
@@ -19,19 +16,16 @@ pub const RETRY: Duration = Duration::from_millis(250);
 /// How often the existence of all segments is checked.
 pub const CHECK: Duration = Duration::from_millis(500);
 
-/// How long space stays reserved for connections that waited for it. A client that does not read replies can leave the
-/// space unused.
+/// A client that does not read replies can leave space unused that it waited for.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// A command waits at most this often because other work, such as compaction, has used up the space. Afterwards, the
-/// command is executed, or refused if there is no space.
+/// Other work, such as compaction, can use up the space. Afterwards, the command is executed or refused.
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for or has not used yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceRequest {
     bytes: u64,
-    /// How often the command has waited.
     waits: u8,
 }
 
@@ -45,18 +39,13 @@ pub struct Space {
 
 #[derive(Default)]
 pub struct SpaceState {
-    pub waiting: VecDeque<SpaceWaiter>,
+    /// Connections, and the bytes for which they wait.
+    pub waiting: VecDeque<(u64, Arc<Outbox>)>,
     /// Bytes that a copy of a schedule needs.
     requested: u64,
-    /// The time until which reserved space is kept.
     reserved_until: Option<Instant>,
     maintain: bool,
     stop: bool,
-}
-
-pub struct SpaceWaiter {
-    bytes: u64,
-    outbox: Arc<Outbox>,
 }
 
 pub enum SpaceTask {
@@ -67,9 +56,8 @@ pub enum SpaceTask {
 }
 
 impl Space {
-    /// Returns `true` if the command may proceed: the log has `bytes` of space, or the command has waited [`WAITS`]
-    /// times. Otherwise, the caller must call [`Space::wait`]. `first` marks the first command of a batch, which also
-    /// waits once for compaction. The engine must be locked.
+    /// Returns `false` if the caller must call [`Space::wait`], at most [`WAITS`] times. The `first` command of a batch
+    /// also waits once for compaction. The engine must be locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };
@@ -88,7 +76,7 @@ impl Space {
         // Another thread can resume any outbox in the queue, so update the outbox first.
         outbox.await_space();
         *request = SpaceRequest { bytes, waits: request.waits.max(1) };
-        self.state.lock().waiting.push_back(SpaceWaiter { bytes, outbox: outbox.clone() });
+        self.state.lock().waiting.push_back((bytes, outbox.clone()));
         self.changed.notify_one();
     }
 
@@ -96,10 +84,10 @@ impl Space {
         if request.bytes > 0 {
             let mut state = self.state.lock();
             let count = state.waiting.len();
-            state.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.outbox, outbox));
-            let still_waits = state.waiting.len() < count;
+            state.waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, outbox));
+            let is_resumed = state.waiting.len() == count;
             drop(state);
-            if !still_waits {
+            if is_resumed {
                 self.give_back(request.bytes);
             }
         }
@@ -117,7 +105,6 @@ impl Space {
         }
     }
 
-    /// The engine puts the copy of the schedule later.
     pub fn request(&self, bytes: u64) {
         self.state.lock().requested = bytes;
         self.changed.notify_one();
@@ -134,22 +121,21 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// The first `count` waiting connections check for space again. If the disk fails or is full, their commands are
-    /// refused.
+    /// The first `count` connections check for space again. If the disk fails or is full, their commands are refused.
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
-        let some: Vec<SpaceWaiter> = state.waiting.drain(..count).collect();
+        let some: Vec<_> = state.waiting.drain(..count).collect();
         if !some.is_empty() {
-            self.reserved.fetch_add(some.iter().map(|waiting| waiting.bytes).sum(), Ordering::Relaxed);
+            self.reserved.fetch_add(some.iter().map(|(bytes, _)| bytes).sum(), Ordering::Relaxed);
             state.reserved_until = Some(Instant::now() + RESERVED_FOR);
         }
         drop(state);
-        some.into_iter().for_each(|waiting| waiting.outbox.has_space());
+        some.into_iter().for_each(|(_, outbox)| outbox.has_space());
     }
 
-    /// Waits for the next task. `retry` means that the disk must be retried soon. A task creates at most `portion`
-    /// bytes for several commands, so that the first commands do not wait for the space of all.
+    /// `retry` means that the disk must be retried soon. `portion` limits the bytes created at once for several
+    /// commands.
     pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
         loop {
@@ -164,9 +150,7 @@ impl Space {
                 return SpaceTask::Maintain;
             }
             match state.reserved_until.filter(|_| state.wants_space()) {
-                Some(until) => {
-                    self.changed.wait_until(&mut state, until);
-                }
+                Some(until) => drop(self.changed.wait_until(&mut state, until)),
                 None => {
                     let pause = if retry { RETRY } else { CHECK };
                     state.maintain |= self.changed.wait_until(&mut state, Instant::now() + pause);
@@ -181,7 +165,6 @@ impl Space {
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end) {}
     }
 
-    /// `true` if a connection or a schedule waits, and no reserved space is left.
     fn is_urgent(&self, state: &SpaceState) -> bool {
         let is_over = || state.reserved_until.is_none_or(|until| until <= Instant::now());
         state.wants_space() && (self.reserved.load(Ordering::Relaxed) == 0 || is_over())
@@ -196,12 +179,59 @@ impl SpaceState {
 
 pub fn next_portion(state: &mut SpaceState, max_bytes: u64) -> SpaceTask {
     let (mut bytes, mut count) = (std::mem::take(&mut state.requested), 0);
-    for waiting in &state.waiting {
-        if bytes > 0 && bytes + waiting.bytes > max_bytes {
+    for (more, _) in &state.waiting {
+        if bytes > 0 && bytes + more > max_bytes {
             break;
         }
-        bytes += waiting.bytes;
+        bytes += more;
         count += 1;
     }
     SpaceTask::Make(bytes, count)
+}
+
+#[derive(Default)]
+pub struct Staging {
+    state: LeafMutex<StagingState>,
+    changed: Condvar,
+}
+
+type StagedBody = (Arc<Box<[u8]>>, Arc<Outbox>);
+
+#[derive(Default)]
+struct StagingState {
+    waiting: VecDeque<StagedBody>,
+    stop: bool,
+}
+
+impl Staging {
+    /// Makes the connection wait until `body` is stored. Call with the engine locked.
+    pub fn wait(&self, body: Arc<Box<[u8]>>, outbox: &Arc<Outbox>) {
+        outbox.await_space();
+        self.state.lock().waiting.push_back((body, outbox.clone()));
+        self.changed.notify_one();
+    }
+
+    pub fn cancel(&self, outbox: &Arc<Outbox>) {
+        self.state.lock().waiting.retain(|(_, other)| !Arc::ptr_eq(other, outbox));
+    }
+
+    pub fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_one();
+    }
+
+    pub fn run(&self, storage: &dyn Storage) {
+        loop {
+            let mut state = self.state.lock();
+            while state.waiting.is_empty() && !state.stop {
+                self.changed.wait(&mut state);
+            }
+            let Some((body, outbox)) = state.waiting.pop_front().filter(|_| !state.stop) else { return };
+            drop(state);
+            // Only this thread refers to the body of a client that has disconnected.
+            storage.stage(&body, &|| Arc::strong_count(&body) > 1 && !self.state.lock().stop);
+            drop(body);
+            outbox.has_space();
+        }
+    }
 }

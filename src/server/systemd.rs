@@ -1,6 +1,5 @@
-//! The interface to systemd: inherited sockets and readiness notifications.
-//!
-//! Owns the environment variables LISTEN_PID, LISTEN_FDS and NOTIFY_SOCKET. Does nothing if they are not set.
+//! The interface to systemd: inherited sockets and readiness notifications. Does nothing if the environment variables
+//! LISTEN_PID, LISTEN_FDS and NOTIFY_SOCKET are not set.
 
 use std::env;
 use std::io;
@@ -15,8 +14,6 @@ use super::socket::Listener;
 use crate::shared::system;
 
 const FIRST: RawFd = 3;
-
-const PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn inherited() -> io::Result<Vec<Listener>> {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
@@ -51,7 +48,6 @@ fn take(number: RawFd) -> io::Result<Listener> {
     }
 }
 
-/// `true` if a service manager expects notifications from this process.
 pub fn is_managed() -> bool {
     env::var_os("NOTIFY_SOCKET").is_some()
 }
@@ -66,7 +62,7 @@ pub fn notify(state: &str) {
     let sent = address.and_then(|address| {
         let socket = UnixDatagram::unbound()?;
         // The thread that handles signals must not block for long.
-        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(Duration::from_secs(1)))?;
         socket.send_to_addr(state.as_bytes(), &address)
     });
     if let Err(error) = sent {

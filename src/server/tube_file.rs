@@ -1,7 +1,4 @@
-//! The `--tubes` file, which contains tube settings.
-//!
-//! Owns the format of the file, one line per tube, and the application of the settings. Tubes that are not in the file
-//! keep their settings. Must not define the meaning of a setting.
+//! The `--tubes` file, with the settings of one tube per line. Tubes that are not in the file keep their settings.
 
 use std::path::Path;
 
@@ -13,7 +10,6 @@ use crate::shared::files;
 
 pub type TubeLine = (Box<[u8]>, TubeSettings);
 
-/// An error is a one-line message.
 pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     let fail = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let text = files::read(path).map_err(|error| fail(&error))?;
@@ -40,8 +36,7 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// Applies the settings in the file. An error is a one-line message. If it names a tube, the settings of other tubes
-/// may already have been applied.
+/// If this fails, the settings of other tubes may already have been applied.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let (mut scratch, mut tubes) = (TurnScratch::default(), read(path)?);
     while !tubes.is_empty() {

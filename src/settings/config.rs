@@ -1,44 +1,21 @@
-//! The settings of a server.
-//!
-//! Owns the defaults and the limits, with the reason for each limit. Must not parse a command line, which `options`
-//! does.
+//! The settings of a server, with their defaults, their limits, and the reason for each limit.
 
 use std::path::PathBuf;
 
 use crate::binlog::{BinlogSettings, SyncMode};
 pub use crate::protocol::beanstalk::Extensions;
+pub use crate::protocol::gearman::MAX_PREFIX as MAX_HANDLE_PREFIX;
 use crate::shared::system;
 
 /// The default address to listen on. Unlike the default of beanstalkd, this default is a loopback address: the protocol
 /// has no passwords, so remote access must be enabled explicitly.
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 
-/// The default port of the beanstalk protocol.
-pub const DEFAULT_PORT: u16 = 11300;
-
 /// The default port of the Gearman protocol.
 pub const GEARMAN_PORT: u16 = 4730;
 
-/// The maximum length of the prefix of Gearman's job handles, in bytes.
-pub const MAX_HANDLE_PREFIX: usize = crate::protocol::gearman::MAX_PREFIX;
-
-/// The default port of the Workq protocol.
-pub const WORKQ_PORT: u16 = 9922;
-
-/// The default port of HTTP.
-pub const HTTP_PORT: u16 = 11380;
-
-/// The default maximum size of a body, in bytes, as in beanstalkd.
-pub const DEFAULT_MAX_JOB_SIZE: u32 = 65_535;
-
 /// The upper limit of `max_job_size`, in bytes, as in beanstalkd.
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
-
-/// The default size of a segment of the binlog, in bytes, as in beanstalkd.
-pub const DEFAULT_SEGMENT_SIZE: u64 = 10_485_760;
-
-/// The default maximum delay of a sync after a write, in milliseconds, as in beanstalkd.
-pub const DEFAULT_SYNC_MILLIS: u64 = 50;
 
 /// Files for listeners, pollers, the binlog, and [`LOCAL_CONNECTIONS`]. At most half of the limit of open files is
 /// reserved for them.
@@ -53,10 +30,6 @@ pub const MIN_MEMORY: u64 = 1 << 20;
 
 /// The maximum default of `max_connections`, because each connection uses kernel memory.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
-
-/// The part of the available memory that is the default of `max_memory` (numerator and denominator). Connections, the
-/// allocator and other processes need the rest.
-pub const MEMORY_SHARE: (u64, u64) = (3, 4);
 
 /// The bytes charged for each connection, which cover up to 1024 bytes of unread replies.
 pub const CONNECTION_COST: u64 = 1024;
@@ -218,15 +191,14 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        let (share, whole) = MEMORY_SHARE;
         Config {
             listen: vec![Address::Tcp(None, None)],
             gearman: Vec::new(),
             workq: Vec::new(),
             gearman_port: GEARMAN_PORT,
-            workq_port: WORKQ_PORT,
+            workq_port: 9922,
             http: Vec::new(),
-            http_port: HTTP_PORT,
+            http_port: 11380,
             http_token: None,
             protocols: crate::protocol::ProtocolSettings::default(),
             ends_when_drained: false,
@@ -234,7 +206,7 @@ impl Default for Config {
             job_retries: None,
             lease_limit: 3600,
             worker_wakeup: 1,
-            port: DEFAULT_PORT,
+            port: 11300,
             socket_mode: 0o666,
             access: None,
             tubes: None,
@@ -242,19 +214,17 @@ impl Default for Config {
             user: None,
             threads: (system::cpus() / 2).clamp(1, 4),
             log_folder: None,
-            log: BinlogSettings {
-                segment_size: DEFAULT_SEGMENT_SIZE,
-                mode: SyncMode::Every(DEFAULT_SYNC_MILLIS),
-                strict: false,
-            },
+            // Both as in beanstalkd.
+            log: BinlogSettings { segment_size: 10_485_760, mode: SyncMode::Every(50), strict: false },
             lease: std::sync::Arc::default(),
             role: None,
-            max_job_size: DEFAULT_MAX_JOB_SIZE,
+            max_job_size: 65_535,
             max_connections: connection_limit(system::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
             max_connections_per_address: None,
             idle_timeout: None,
             keepalive: Keepalive { idle: 60, interval: 10, count: 3 },
-            max_memory: system::memory() / whole * share,
+            // Connections, the allocator and other processes need the rest.
+            max_memory: system::memory() / 4 * 3,
             max_output: 1 << 20,
             give_back: None,
             resident: None,
@@ -286,12 +256,8 @@ pub fn connection_limit(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }
 
-/// Returns [`LOCAL_CONNECTIONS`], or fewer if the limit of open files is low.
-pub fn local_connections() -> usize {
-    local_connections_of(system::file_limit())
-}
-
-fn local_connections_of(files: usize) -> usize {
+/// Returns [`LOCAL_CONNECTIONS`], or fewer if the process can only open few `files`.
+pub fn local_connections(files: usize) -> usize {
     LOCAL_CONNECTIONS.min(files / 16)
 }
 
@@ -301,10 +267,10 @@ mod tests {
 
     #[test]
     fn some_files_are_always_reserved() {
-        assert_eq!((connection_limit(1024), local_connections_of(1024)), (1024 - SPARE_FILES, LOCAL_CONNECTIONS));
-        assert_eq!((connection_limit(100), local_connections_of(100)), (50, 6));
-        assert_eq!((connection_limit(20), local_connections_of(20)), (10, 1));
-        assert_eq!((connection_limit(0), local_connections_of(0)), (1, 0));
+        assert_eq!((connection_limit(1024), local_connections(1024)), (1024 - SPARE_FILES, LOCAL_CONNECTIONS));
+        assert_eq!((connection_limit(100), local_connections(100)), (50, 6));
+        assert_eq!((connection_limit(20), local_connections(20)), (10, 1));
+        assert_eq!((connection_limit(0), local_connections(0)), (1, 0));
         assert!(Config::default().max_connections <= MAX_DEFAULT_CONNECTIONS);
     }
 }

@@ -1,6 +1,4 @@
-//! The settings of a server, and the command-line options of beanpole and gearmand.
-//!
-//! Owns the defaults and the parsers. Must not start a server.
+//! The settings of a server, and the command-line options of beanpole and gearmand. Must not start a server.
 
 pub mod config;
 #[allow(missing_docs)]

@@ -1,7 +1,6 @@
-//! The table of the server's options, for the parser, the usage, and the test of the man page.
+//! The table of the server's options, for the parser, the usage, and the test of the man page. Must not act on them.
 //!
-//! Owns the names, the parsers and the help texts of options. The options of beanstalkd keep their meaning, and have
-//! long names as well. Must not act on the options.
+//! The options of beanstalkd keep their meaning, and have long names as well.
 
 use std::path::PathBuf;
 
@@ -26,10 +25,8 @@ pub enum Action {
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub config: Config,
-    /// From 0 to 2, for the log.
     pub verbosity: u32,
     pub json_log: bool,
-    /// Warnings about options, to be logged.
     pub notices: Vec<String>,
     pub starter: Starter,
     /// Options for addresses or ports, such as `-p 11300`. Ignored if the server inherits sockets.
@@ -44,16 +41,12 @@ pub struct Cluster {
     pub node: String,
     /// Clients and relays can reach the server at this address. `None` means the first TCP address in `listen`.
     pub advertise: Option<String>,
-    /// A standby then forwards clients to the active server.
     pub relay: bool,
 }
 
-/// For a parent process such as a test suite or a supervisor.
 #[derive(Clone, Debug, Default)]
 pub struct Starter {
-    /// Contains the TCP port while the server listens.
     pub port_file: Option<PathBuf>,
-    /// Receives the addresses as one line when the server listens.
     pub ready_fd: Option<i32>,
     pub exit_with_parent: bool,
 }
@@ -133,7 +126,6 @@ const HEADINGS: [(&str, &str); 6] = [
 ];
 
 impl Settings {
-    /// `long` is a long name. Errors begin with the name of the option.
     pub fn set(&mut self, long: &str, value: &str) -> Result<(), String> {
         let Some(opt) = OPTIONS.iter().find(|opt| opt.long == long) else {
             return Err(format!("unknown flag: --{long}"));
@@ -143,7 +135,6 @@ impl Settings {
     }
 }
 
-/// Parses the arguments, which do not contain the program name. An error is a one-line message.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let (given, free) = words::read(arguments.to_vec(), &|name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
     // As in beanstalkd, the first `help` or `version` takes effect, even among bundled letters such as `-vh`.
@@ -160,8 +151,7 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     Ok(Action::Run(Box::new(settings)))
 }
 
-/// Explains an argument that is not an option or a subcommand. The argument may be the value of an option that needs an
-/// equals sign.
+/// The argument may be the value of an option that needs an equals sign.
 fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let position = arguments.iter().position(|argument| argument == stray);
     let stray = stray.escape_debug().to_string();
@@ -194,7 +184,6 @@ pub fn usage() -> String {
     text + "\nSIZE may end in K, M or G. SIGUSR1 starts to drain the server, SIGTERM stops it. See beanpole(8).\n"
 }
 
-/// Fails unless `--journal` precedes the option.
 fn cluster(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "requires --journal before it".to_owned())
 }
@@ -207,7 +196,6 @@ fn journal(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns `true` for letters, digits, `-`, `.` and `_`.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
@@ -222,14 +210,12 @@ fn node_name(text: &str) -> Result<String, String> {
     checked(text, text.len() <= 64 && is_plain(text), invalid)
 }
 
-/// The address must be `HOST:PORT`, without spaces or control characters.
 fn advertised(text: &str) -> Result<String, String> {
     let has_port = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     let is_valid = has_port && text.bytes().all(|byte| byte.is_ascii_graphic());
     checked(text, is_valid, || format!("invalid address: {text:?}; must be HOST:PORT"))
 }
 
-/// Accepts only digits, and numbers from `min` to `max`.
 pub fn number<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_digits && (min..=max).contains(number));
@@ -256,7 +242,6 @@ fn listen(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An empty text means the protocol's default address.
 fn optional_address(text: &str) -> Result<Address, String> {
     match text {
         "" => Ok(Address::Tcp(None, None)),
@@ -274,7 +259,6 @@ fn tls(settings: &mut Settings) -> Result<&mut TlsFiles, String> {
     Ok(settings.config.tls.get_or_insert_with(|| TlsFiles::new("", "")))
 }
 
-/// Checks options that depend on each other, and sets the default TLS key.
 fn finish(settings: &mut Settings) -> Result<(), String> {
     let Starter { port_file, ready_fd, exit_with_parent } = &settings.starter;
     if settings.cluster.is_some() && (port_file.is_some() || ready_fd.is_some() || *exit_with_parent) {
@@ -297,8 +281,7 @@ fn finish(settings: &mut Settings) -> Result<(), String> {
     Err(problem.to_owned())
 }
 
-/// Accepts `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, and URLs of client libraries. The prefix `tls:` enables
-/// TLS.
+/// Accepts the `FORMS`, and URLs of client libraries.
 fn address(text: &str) -> Result<Address, String> {
     let wrong = |reason: &str| format!("invalid address: {text}; {reason}");
     let secure = ["tls:", "beanstalks://"].iter().find_map(|scheme| text.strip_prefix(scheme));
@@ -325,8 +308,7 @@ fn address(text: &str) -> Result<Address, String> {
 
 const FORMS: &str = "must be ADDR, ADDR:PORT, [ADDR]:PORT, tls: and one of these, or unix:PATH";
 
-/// Splits `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT` or a URL into the host, without brackets, and the port. The error
-/// for other texts is `forms`.
+/// Splits `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT` or a URL into the host, without brackets, and the port.
 pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), String> {
     let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
@@ -358,7 +340,6 @@ pub fn host_and_port(host: &str, port: u16) -> String {
     format!("{open}{host}{close}:{port}")
 }
 
-/// Browsers can reach this server under the name.
 fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
     let name = checked(text, is_plain(text), || format!("invalid name: {text}; must be a host name without a port"))?;
     settings.config.protocols.http.hosts.push(name);

@@ -1,6 +1,4 @@
-//! The parser of command lines.
-//!
-//! Owns the definition of an option, the format of the usage, and the syntax of options: bundled letters, `--long
+//! The definition of an option, the format of the usage, and the parser of command lines: bundled letters, `--long
 //! value` and `--long=value`. Must not depend on the meaning of an option.
 
 use std::collections::VecDeque;
@@ -9,10 +7,9 @@ use std::collections::VecDeque;
 pub struct Flag<A = ()> {
     pub short: Option<char>,
     pub long: &'static str,
-    /// The value's name in the usage; `None` without a value.
     pub value: Option<&'static str>,
     pub help: &'static str,
-    /// `true` if the value can be omitted. An optional value is accepted only after an equals sign.
+    /// An optional value is accepted only after an equals sign.
     pub optional: bool,
     pub apply: A,
 }
@@ -45,7 +42,6 @@ impl<A> Flag<A> {
         short.into_iter().chain([format!("--{}", self.long)])
     }
 
-    /// The help starts at column `width`.
     pub fn usage(&self, width: usize) -> String {
         let short = self.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
         let shown = |value| if self.optional { format!("[={value}]") } else { format!(" {value}") };
@@ -62,7 +58,6 @@ impl<A> Flag<A> {
     }
 }
 
-/// Returns an indented line, with the help at column `width`, or on a second line if the name is too long.
 pub fn usage_line(name: &str, width: usize, help: &str) -> String {
     match name.len() + 3 < width {
         true => format!("  {name:0$}{help}\n", width - 2),
@@ -74,14 +69,12 @@ pub fn usage_line(name: &str, width: usize, help: &str) -> String {
 pub struct Given {
     pub long: &'static str,
     pub value: String,
-    /// As the user wrote the name.
     pub shown: String,
 }
 
 /// Finds an option by name. The flag is `true` if the name is a letter. The last argument is the text after the letter.
 pub type Find<'a> = &'a dyn Fn(&str, bool, &str) -> Option<Flag>;
 
-/// Returns the options in their order, and all other arguments.
 pub fn read(words: Vec<String>, find: Find) -> Result<(Vec<Given>, Vec<String>), String> {
     let mut words = VecDeque::from(words);
     let (mut given, mut free) = (Vec::new(), Vec::new());

@@ -43,21 +43,21 @@ fn access_file(bytes: &[u8]) {
     let number = |name: &str| name.strip_prefix('u').and_then(|number| number.parse().ok());
     let lines = bytes.split(|&byte| byte == b'\n').count();
     let mut errors = 0;
-    let table = access::parse(bytes, &Accounts { user: &number, group: &number }, |error| {
+    let table = access::parse(bytes, &Accounts { user: &number, group: &number }, |line, column, problem| {
         errors += 1;
-        assert!(error.line <= lines && error.column > 0, "{error:?}");
+        assert!(line <= lines && column > 0, "{line}:{column}: {problem}");
     });
     match table {
         None => assert!(errors > 0),
         Some(table) => {
             assert_eq!(errors, 0);
-            for entry in table.entries() {
+            for entry in &table.entries {
                 let found = table.name(&entry.name).expect("an entry by its name");
                 assert!(std::sync::Arc::ptr_eq(found, entry));
                 let all = entry.rights.allow_everywhere(&[Right::ALL[0]]);
                 assert!(!all || entry.rights.allow(&[Right::ALL[0]], b"any.tube"));
                 assert!(entry.rights.cover(&entry.rights), "rights that do not cover themselves");
-                for other in table.entries().iter().filter(|other| entry.rights.cover(&other.rights)) {
+                for other in table.entries.iter().filter(|other| entry.rights.cover(&other.rights)) {
                     for tube in [&b"a"[..], b"mail", b"mail.out", b"default", b"x-1"] {
                         for right in Right::ALL {
                             let narrower = other.rights.allow(&[right], tube);

@@ -27,6 +27,15 @@ pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut ()) -> R) -> R;
 }
 
+/// A storage that bodies need not reach before their commands.
+pub struct Storage;
+
+impl Storage {
+    pub fn must_stage(&self, _: &[u8]) -> bool {
+        false
+    }
+}
+
 #[derive(Debug)]
 pub struct Wal {
     written: AtomicU64,
@@ -61,6 +70,10 @@ impl Wal {
 
     fn refuses(&self) -> bool {
         self.refuses_pool_threads && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.3)
+    }
+
+    pub fn storage(&self) -> &Storage {
+        &Storage
     }
 
     pub fn syncs_at_once(&self) -> usize {

@@ -18,10 +18,13 @@ mod shims;
 
 /// The paths under which the server's files import the engine.
 mod engine {
-    pub use beanpole::internals::engine::Time;
+    pub use beanpole::internals::engine::{BodyRef, Time};
+}
+mod access {
+    pub use beanpole::internals::access::AccessTable;
 }
 mod protocol {
-    pub use beanpole::internals::protocol::Output;
+    pub use beanpole::internals::protocol::{Output, Request};
 }
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};

@@ -9,13 +9,10 @@ use beanpole::internals::engine::Time;
 use shuttle::thread;
 
 use crate::protocol::Output;
-use crate::server::delivery::{EventLimits, Outbox, WriteState};
-use crate::server::handle::ThreadHandle;
+use crate::server::delivery::{EventLimits, Message, Outbox, ThreadHandle, WriteState};
+use crate::server::background;
 use crate::server::hub::{Hub, TurnScratch};
-use crate::server::log_threads;
-use crate::server::message::Message;
 use crate::server::socket::{anything, only_durable, Look, PeerAddress, Stream};
-use crate::server::timer;
 use crate::shims::{unbounded, Mutex, Ordering, Receiver, Waker};
 
 /// The name of a scene, and the function that plays it in each schedule.
@@ -87,7 +84,7 @@ fn notes_wake_the_owner() {
         .collect();
     let mut seen: Vec<usize> = (0..4)
         .map(|_| {
-            let Message::Resume(number) = owner.next();
+            let Message::Resume(number) = owner.next() else { unreachable!("an outbox sends only this message") };
             number
         })
         .collect();
@@ -179,7 +176,7 @@ fn a_wait_ends() {
 /// depends on.
 fn replies_wait_for_the_log(fails: bool) {
     let hub = Arc::new(Hub::new(true));
-    let (_, run) = log_threads::threads(hub.durability()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
+    let (_, run) = background::log_threads(hub.durability()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
     let syncer = {
         let hub = hub.clone();
         thread::spawn(move || run(&hub, hub.durability()))
@@ -248,7 +245,7 @@ fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {
         let hub = hub.clone();
-        thread::spawn(move || timer::run(&hub))
+        thread::spawn(move || background::run_timer(&hub))
     };
     let turns: Vec<_> = (0..2)
         .map(|place| {
@@ -279,7 +276,7 @@ fn the_timer_stops() {
     let hub = Arc::new(Hub::new(false));
     let timer = {
         let hub = hub.clone();
-        thread::spawn(move || timer::run(&hub))
+        thread::spawn(move || background::run_timer(&hub))
     };
     let other = {
         let hub = hub.clone();

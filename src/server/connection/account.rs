@@ -1,7 +1,4 @@
-//! The memory charged for the input of a connection, and the end of the connection.
-//!
-//! Owns the count of unprocessed input bytes. The outbox charges pending output. Must not decide when to close a
-//! connection.
+//! The memory charged for the input of a connection, and the end of the connection. The outbox charges pending output.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -16,11 +13,9 @@ use crate::server::space::SpaceRequest;
 /// A connection with more charged bytes is freed on another thread.
 const DISCARDED: u64 = 1 << 20;
 
-/// Maximum number of reads that discard input before a connection is closed.
 const LAST_READS: usize = 16;
 
-/// Input that a connection keeps while its thread serves other connections.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Backlog {
     /// Bytes of an incomplete request, or bytes that follow an unfinished request.
     pub(super) rest: Box<[u8]>,
@@ -31,7 +26,6 @@ pub(super) struct Backlog {
     uploading: u64,
     /// The time of the client's last input, recorded while input is charged.
     pub(super) last_received: Option<Instant>,
-    /// `true` if the client has sent input since the last charge.
     pub(super) received: bool,
     pub(super) space_request: SpaceRequest,
 }
@@ -62,13 +56,11 @@ impl Connection {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
     }
 
-    /// Takes the unfinished command that must be completed without the client.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Discards pending input, because closing a TCP connection with unread input would reset the connection, and the
-    /// peer could lose replies.
+    /// Closing a TCP connection with unread input would reset it, and the peer could lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;
@@ -81,11 +73,9 @@ impl Connection {
         }
     }
 
-    /// Deregisters the socket, and returns the memory charges.
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
-        // The client has been removed, so no thread can get another reference to the outbox. The last reference closes
-        // the socket.
+        // The client has been removed, so no thread can get another reference. The last reference closes the socket.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream.deregister(registry);
@@ -105,10 +95,9 @@ impl Connection {
             hub.discard(self.outbox);
         }
         // This memory had not been freed yet when the removal of the client triggered the last check.
-        hub.give_back_soon();
+        hub.alarm.advance(hub.next_give_back(hub.clock.now()));
     }
 
-    /// Charges `ahead` bytes of unprocessed input, plus the received bytes of an incomplete body.
     #[inline]
     pub(super) fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
@@ -128,7 +117,6 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes used in addition to the fixed charge, and the time of the last activity.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.memory_used();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };

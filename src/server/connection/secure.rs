@@ -1,17 +1,15 @@
-//! Reading from a TLS peer.
-//!
-//! Owns copying decrypted data to its destination, and identifying the client after the handshake. Must not decide
-//! which clients are allowed.
+//! Reading from a TLS peer, and identifying the client after the handshake.
 
 use std::io::ErrorKind;
 
 use super::{Connection, Input, ThreadScratch, LAST_BUFFER};
 use crate::access::Credential;
+use crate::server::gate::LogLimit;
 use crate::server::hub::Hub;
-use crate::server::tls;
+
+static FAILURES: LogLimit = LogLimit::new();
 
 impl Connection {
-    /// Reads once. Returns the number of bytes read, but at least 1.
     pub(super) fn read_tls(&mut self, input: &mut Input, max: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
         let Some(session) = &outbox.tls else { return 0 };
@@ -26,12 +24,12 @@ impl Connection {
                 dialogue.filled(count);
                 bytes = &bytes[count..];
             }
-            let end = input.to + bytes.len();
+            let end = input.end + bytes.len();
             if buffer.len() < end {
                 buffer.resize(end.max(LAST_BUFFER), 0);
             }
-            buffer[input.to..end].copy_from_slice(bytes);
-            input.to = end;
+            buffer[input.end..end].copy_from_slice(bytes);
+            input.end = end;
         });
         let names = (was_handshaking && !session.is_handshaking()).then(|| session.names());
         drop(session);
@@ -49,7 +47,8 @@ impl Connection {
             }
             Err(error) => {
                 if was_handshaking && !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
-                    tls::log_failure(&self.outbox.peer, &error);
+                    let peer = self.outbox.peer;
+                    FAILURES.log(log::Level::Info, format_args!("{peer}: the TLS handshake failed: {error}"));
                 }
                 self.fail_to_read(&error);
                 1
@@ -57,7 +56,6 @@ impl Connection {
         }
     }
 
-    /// `names` are from the peer's certificate.
     fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = &hub.gate {
             let credentials = names.into_iter().map(|name| Credential::Certificate(name.into())).collect();

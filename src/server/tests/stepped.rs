@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use mio::Events;
 
-use super::arrivals::Arrival;
 use super::clock::Clock;
 use super::connection::Connection;
 use super::delivery::WriteState;
 use super::durability::Durability;
 use super::hub::{Hub, TurnScratch};
+use super::listener::Arrival;
 use super::pool::{PoolThread, EVENTS};
 use super::segments;
 use super::socket::{PeerAddress, Stream};
@@ -58,8 +58,7 @@ impl Stepped {
         let at = AtomicU64::new(now.nanos());
         let clock = if whole { Clock::Manual(at) } else { Clock::Stepped(at) };
         let hub = Arc::new(Hub::new(config, clock, storage, None, 1)?);
-        let (pool, _) =
-            PoolThread::new(hub.clone(), 0).map_err(|error| OpenError::File("a poller".to_owned(), error))?;
+        let pool = PoolThread::new(hub.clone(), 0).map_err(|error| OpenError::File("a poller".to_owned(), error))?;
         Ok(Stepped { hub, pool, scratch: TurnScratch::default() })
     }
 

@@ -51,7 +51,6 @@ impl Clock {
     }
 }
 
-#[derive(Debug)]
 pub struct Hub {
     pub core: Mutex<Core, ENGINE>,
     pub log: Option<Durability>,

@@ -5,18 +5,14 @@
 
 #[path = "../../../src/server/alarm.rs"]
 pub mod alarm;
+#[path = "../../../src/server/background.rs"]
+pub mod background;
 #[path = "../../../src/server/delivery.rs"]
 pub mod delivery;
 #[path = "../../../src/server/durability.rs"]
 pub mod durability;
-#[path = "../../../src/server/handle.rs"]
-pub mod handle;
 pub mod hub;
-#[path = "../../../src/server/log_threads.rs"]
-pub mod log_threads;
 pub mod socket;
-#[path = "../../../src/server/timer.rs"]
-pub mod timer;
 
 /// A memory account without a limit.
 pub mod memory {
@@ -41,16 +37,8 @@ pub mod clock {
     pub use super::hub::Clock;
 }
 
-pub mod message {
-    #[derive(Debug)]
-    pub enum Message {
-        /// The owner must check the connection with this index.
-        Resume(usize),
-    }
-}
-
 /// A log of slow commands that stays empty.
-pub mod command_log {
+pub mod reports {
     pub struct SlowReply;
 
     impl SlowReply {
@@ -58,10 +46,18 @@ pub mod command_log {
     }
 }
 
-/// Log space without a limit.
+/// Log space without a limit, and a log that stores bodies immediately.
 pub mod space {
     #[derive(Debug, Default)]
     pub struct Space;
+
+    #[derive(Debug, Default)]
+    pub struct Staging;
+
+    impl Staging {
+        pub fn run<S>(&self, _: &S) {}
+        pub fn stop(&self) {}
+    }
 
     impl Space {
         pub fn maintain(&self) {}

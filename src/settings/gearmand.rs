@@ -1,8 +1,5 @@
-//! The command line of gearmand, for a program that is started under the name gearmand by existing scripts.
-//!
-//! Owns gearmand's options and their effects. The long options of beanpole are also valid. Must not act on the options.
-
-mod file;
+//! The options of gearmand, and their syntax on the command line and in the configuration file, for a program that
+//! existing scripts start under the name gearmand. beanpole's long options are also valid. Must not act on the options.
 
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -10,22 +7,17 @@ use std::path::PathBuf;
 use log::LevelFilter;
 
 use crate::settings::config::{connection_limit, Address, GEARMAN_PORT};
-use crate::settings::options::{number, Settings};
-use crate::settings::words::{flag, Flag, Given};
+use crate::settings::options::{self, number, Settings};
+use crate::settings::words::{self, flag, Flag, Given};
 use crate::shared::system;
 
 pub const BAD_USAGE: u8 = 1;
 
-/// As in gearmand, this file is read before the command line if the file exists.
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
-
-/// For a server in the background.
-const LOG_FILE: &str = "/var/log/gearmand.log";
 
 #[derive(Debug)]
 pub enum GearmandAction {
     Run(Box<Gearmand>),
-    /// For `--check-args` with valid options.
     Checked,
     Version,
     Help,
@@ -49,7 +41,6 @@ pub struct Gearmand {
     port: u16,
     hosts: Vec<String>,
     log_given: bool,
-    /// The given options without effect.
     ignored: Vec<&'static str>,
 }
 
@@ -99,10 +90,9 @@ pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Parses the configuration file and the arguments after the program name. `port` is the value of the environment
-/// variable `GEARMAND_PORT`. An error is a one-line message.
+/// `port` is the value of the environment variable `GEARMAND_PORT`.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
-    let given = file::read(arguments.to_vec())?;
+    let given = read(arguments.to_vec())?;
     let has = |long: &str| given.iter().any(|it| it.long == long);
     if has("help") || has("version") {
         return Ok(if has("help") { GearmandAction::Help } else { GearmandAction::Version });
@@ -112,7 +102,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
         self::port(&mut gearmand, port).map_err(|problem| format!("GEARMAND_PORT: {problem}"))?;
     }
     let named = given.iter().rfind(|it| it.long == "config-file").map(|it| it.value.as_str());
-    for option in file::read_file(named)? {
+    for option in read_file(named)? {
         gearmand.apply(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
     }
     // Addresses on the command line replace those in the file.
@@ -130,17 +120,9 @@ impl Gearmand {
     fn new() -> Gearmand {
         let mut settings = Settings::default();
         settings.config.listen.clear();
-        Gearmand {
-            settings,
-            log: Log::Stderr,
-            level: LevelFilter::Info,
-            pid_file: None,
-            daemon: false,
-            port: GEARMAN_PORT,
-            hosts: Vec::new(),
-            log_given: false,
-            ignored: Vec::new(),
-        }
+        let (log, level, port) = (Log::Stderr, LevelFilter::Info, GEARMAN_PORT);
+        let (pid_file, daemon, hosts, log_given, ignored) = Default::default();
+        Gearmand { settings, log, level, pid_file, daemon, port, hosts, log_given, ignored }
     }
 
     fn apply(&mut self, given: &Given) -> Result<(), String> {
@@ -166,10 +148,9 @@ impl Gearmand {
         }
     }
 
-    /// Applies options that depend on each other.
     fn finish(&mut self) -> Result<(), String> {
         if !self.log_given && self.daemon {
-            self.log = Log::File(PathBuf::from(LOG_FILE));
+            self.log = Log::File(PathBuf::from("/var/log/gearmand.log"));
         }
         let Gearmand { settings, hosts, port, ignored, .. } = self;
         settings.config.ends_when_drained = true;
@@ -235,7 +216,7 @@ fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     it.level = match text {
         "" if it.level < LevelFilter::Debug => LevelFilter::Debug,
         "" => LevelFilter::Trace,
-        name => file::level(name).ok_or_else(wrong)?,
+        name => level(name).ok_or_else(wrong)?,
     };
     Ok(())
 }
@@ -244,6 +225,58 @@ pub fn usage() -> String {
     let mut text = String::from("Usage: gearmand [OPTIONS]\n\nThe beanpole server with the options of gearmand.\n\n");
     OPTIONS.iter().for_each(|opt| text += &opt.usage(33));
     text + "\nbeanpole's other options have long names. See beanpole-gearman(7) and beanpole(8).\n"
+}
+
+pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
+    let (given, free) = words::read(words, &|name, is_letter, next| {
+        let mut flag = Flag::find(&OPTIONS, name, is_letter);
+        // Old versions of gearmand had no value for `-v`, so a word that is not a level is a separate argument.
+        if is_letter && name == "v" && level(next).is_none() {
+            flag.iter_mut().for_each(|flag| flag.value = None);
+        }
+        flag.or_else(|| Flag::find(&options::OPTIONS, name, false))
+    })?;
+    match free.first() {
+        Some(stray) => Err(format!("unknown argument: {stray}; options begin with a hyphen")),
+        None => Ok(given),
+    }
+}
+
+pub fn level(word: &str) -> Option<LevelFilter> {
+    match word.to_ascii_uppercase().as_str() {
+        "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => Some(LevelFilter::Error),
+        "WARNING" => Some(LevelFilter::Warn),
+        "NOTICE" | "INFO" => Some(LevelFilter::Info),
+        "DEBUG" => Some(LevelFilter::Debug),
+        _ => None,
+    }
+}
+
+pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
+    let path = named.unwrap_or(CONFIG_FILE);
+    match std::fs::read_to_string(path) {
+        Ok(text) => read(words_of(&text)).map_err(|problem| format!("{path}: {problem}")),
+        Err(_) if named.is_none() => Ok(Vec::new()),
+        Err(error) => Err(format!("cannot read --config-file {path}: {error}")),
+    }
+}
+
+/// A line that begins with a hyphen has the syntax of a command line. Any other line contains one option. `#` begins a
+/// comment.
+fn words_of(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.starts_with('-') {
+            words.extend(line.split_whitespace().map(str::to_owned));
+        } else if let Some((name, value)) = line.split_once(['=', ' ', '\t']) {
+            let value = value.trim_start_matches(['=', ' ', '\t']);
+            words.push(format!("--{}={}", name.trim(), value.trim_matches('"')));
+        } else if !line.is_empty() {
+            words.push(format!("--{line}"));
+        }
+    }
+    words
 }
 
 #[cfg(test)]
@@ -386,5 +419,31 @@ mod tests {
         };
         assert_eq!(of(&["--config-file=/dev/null"]), [Address::Tcp(None, Some(4799))]);
         assert_eq!(of(&["--config-file=/dev/null", "-p", "1"]), [Address::Tcp(None, Some(1))]);
+    }
+
+    #[test]
+    fn a_file_has_lines_of_both_forms() {
+        let text = "# comment\nport=4731\nlisten = 10.0.0.1 # where\ndaemon\n--log-file=/l -R\nuser me\n\n-j 3\n";
+        let words = words_of(text);
+        let expected = ["--port=4731", "--listen=10.0.0.1", "--daemon", "--log-file=/l", "-R", "--user=me", "-j", "3"];
+        assert_eq!(words, expected);
+        let given = read(words).expect("options");
+        let given: Vec<_> = given.iter().map(|it| (it.long, it.value.as_str())).collect();
+        let expected = [
+            ("port", "4731"),
+            ("listen", "10.0.0.1"),
+            ("daemon", ""),
+            ("log-file", "/l"),
+            ("round-robin", ""),
+            ("user", "me"),
+            ("job-retries", "3"),
+        ];
+        assert_eq!(given, expected);
+    }
+
+    #[test]
+    fn a_named_file_must_exist() {
+        assert!(read_file(Some("/nowhere/at/all")).is_err());
+        assert!(read_file(Some("/dev/null")).expect("no options").is_empty());
     }
 }

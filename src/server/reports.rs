@@ -1,18 +1,18 @@
-//! Logging of commands: every command with `-VV`, and slow commands.
-//!
-//! Owns the fields of these log lines. Must not log while the engine is locked: commands are recorded first, and logged
-//! later.
+//! Reports to the operator: log lines about commands, dead letters, and the recovery. Must not log while the engine is
+//! locked: commands and dead letters are recorded first, and logged later.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::kv::Value;
 use log::{Level, Record};
 
-use crate::engine::{ClientId, Engine, JobId, Time};
+use crate::binlog::{self, OpenError, Opened, RecoveryProgress, Storage};
+use crate::engine::{ClientId, Engine, JobId, Span, Time};
 use crate::protocol::{noted_job, reply_note, ClientRegistry, Context, Flow, LogSubject, Output, Request, Wire};
+use crate::settings::config::Config;
+use crate::shared::lock_order::LeafMutex;
 
-/// A command, or output that was sent to a waiting client.
-#[derive(Debug)]
 pub struct CommandEntry {
     client: ClientId,
     text: &'static str,
@@ -21,14 +21,9 @@ pub struct CommandEntry {
 }
 
 impl CommandEntry {
-    pub fn for_events(
-        client: ClientId,
-        out: &Output,
-        engine: &Engine,
-        registry: &ClientRegistry,
-        now: Time,
-    ) -> CommandEntry {
-        let mut note = CommandEntry { client, text: "told", subject: LogSubject::default(), reply: reply_note(out, 0) };
+    pub fn told(client: ClientId, out: &Output, engine: &Engine, registry: &ClientRegistry, now: Time) -> CommandEntry {
+        let (subject, reply) = (LogSubject::default(), reply_note(out, 0));
+        let mut note = CommandEntry { client, text: "told", subject, reply };
         note.find_tube(engine, registry, now);
         note
     }
@@ -58,25 +53,20 @@ impl CommandEntry {
     }
 }
 
-/// Log data about one client's commands in a turn.
-#[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
-    /// The name of the first command; empty if slow commands are not logged.
     first: &'static str,
     count: usize,
     is_noting: bool,
     /// The current command, with the offset of its reply in the output.
     note: Option<(CommandEntry, usize)>,
-    /// The threshold and the start time, if slow commands are logged.
     slow: Option<(Duration, Instant)>,
 }
 
 impl TurnLog {
-    /// `slow` is the threshold in milliseconds; `None` if slow commands are not logged.
-    pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
+    pub fn begin(client: ClientId, first: &Request, slow_millis: Option<u32>) -> TurnLog {
         let is_noting = log::log_enabled!(Level::Trace);
-        let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
+        let slow = slow_millis.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
         let first = if slow.is_some() { first.name() } else { "" };
         TurnLog { client, first, count: 0, is_noting, note: None, slow }
     }
@@ -96,22 +86,21 @@ impl TurnLog {
         self.note = Some((note, out.len()));
     }
 
-    /// Adds the command to `notes`, which the caller logs after it unlocks the engine.
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<CommandEntry>) {
         let Some((mut note, from)) = self.note.take() else { return };
-        note.reply =
-            if matches!(flow, Flow::Wait | Flow::WaitForInput) { "waits".to_owned() } else { reply_note(out, from) };
+        note.reply = match flow {
+            Flow::Wait | Flow::WaitForInput => "waits".to_owned(),
+            _ => reply_note(out, from),
+        };
         note.find_tube(context.engine, context.registry, context.now);
         notes.push(note);
     }
 
-    /// Returns an entry for replies that wait for the binlog; `None` if slow commands are not logged.
     pub fn slow_reply(&self) -> Option<SlowReply> {
         let (limit, _) = self.slow?;
         Some(SlowReply { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// `locked` is how long the thread waited for the engine's lock.
     pub fn log_if_slow(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();
@@ -129,9 +118,9 @@ impl TurnLog {
 }
 
 fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
-    let target = module_path!();
-    let logger = log::logger();
-    logger.log(&Record::builder().args(format_args!("{text}")).level(level).target(target).key_values(&fields).build());
+    let mut record = Record::builder();
+    record.level(level).target(module_path!()).key_values(&fields);
+    log::logger().log(&record.args(format_args!("{text}")).build());
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,11 +135,8 @@ impl SlowReply {
     pub fn log(self) {
         let waited = self.since.elapsed();
         if waited >= self.limit {
-            let fields = [
-                ("client", Value::from(self.client.0)),
-                ("command", Value::from(self.command)),
-                ("binlog-ms", Value::from(millis(waited))),
-            ];
+            let (client, command) = (Value::from(self.client.0), Value::from(self.command));
+            let fields = [("client", client), ("command", command), ("binlog-ms", Value::from(millis(waited)))];
             line(Level::Warn, "slow", &fields);
         }
     }
@@ -158,6 +144,63 @@ impl SlowReply {
 
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+const PAUSE: Span = Span::from_secs(1);
+
+/// A dead letter, its tube, and the full dead-letter tube.
+pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
+
+/// The earliest time of the next warning, and the number of unlogged dead letters.
+#[derive(Default)]
+pub struct Stays(LeafMutex<(Time, u64)>);
+
+impl Stays {
+    pub fn log(&self, stays: &mut Vec<Stay>, now: Time) {
+        let mut state = self.0.lock();
+        let count = state.1 + stays.len() as u64;
+        let Some((job, from, dead)) = stays.drain(..).next_back() else { return };
+        if now < state.0 {
+            state.1 = count;
+            return;
+        }
+        *state = (now + PAUSE, 0);
+        drop(state);
+        let (from, dead) = (from.escape_ascii(), dead.escape_ascii());
+        let others = if count > 1 { format!("; so were {} others", count - 1) } else { String::new() };
+        log::warn!("job {}: buried in tube {from}, since its dead-letter tube {dead} cannot take it{others}", job.0);
+    }
+}
+
+const EVERY: Duration = Duration::from_secs(1);
+
+pub fn recover(log: Arc<dyn Storage>, config: &Config, engine: &mut Engine, now: Time) -> Result<Opened, OpenError> {
+    let start = Instant::now();
+    let mut last = start;
+    let mut watch = |progress: RecoveryProgress| {
+        if last.elapsed() >= EVERY {
+            last = Instant::now();
+            log::info!("binlog: {}", describe(&progress, start.elapsed()));
+        }
+    };
+    let opened = binlog::open(log, config.log, engine, now, &mut watch)?;
+    for problem in &opened.report.problems {
+        log::warn!("binlog: {problem}");
+    }
+    if let Some(count) = opened.report.imported {
+        log::info!("binlog: {count} jobs were imported from beanstalkd; its files are kept in the folder beanstalkd");
+    }
+    log::info!("binlog: {}", describe(&opened.report.progress, start.elapsed()));
+    if let Some(error) = &opened.failure {
+        log::error!("binlog: the disk fails: {error}; new jobs are refused until it is back");
+    }
+    Ok(opened)
+}
+
+fn describe(progress: &RecoveryProgress, taken: Duration) -> String {
+    let percent = (progress.done * 100).checked_div(progress.segments).unwrap_or(100);
+    let rate = progress.bytes as f64 / 1e6 / taken.as_secs_f64().max(1e-6);
+    format!("{percent} % read, {} jobs, {:.1} MB at {rate:.0} MB/s", progress.jobs, progress.bytes as f64 / 1e6)
 }
 
 #[cfg(test)]
@@ -177,7 +220,7 @@ mod tests {
         out.text().extend_from_slice(b"FOUND 1 of\t0\t0\t0\n.\n");
         for (wire, tube) in [(Wire::Beanstalk, Some(b"default".to_vec())), (Wire::Gearman, None)] {
             registry.enter(client, wire, &"here");
-            assert_eq!(CommandEntry::for_events(client, &out, &engine, &registry, Time::default()).subject.tube, tube);
+            assert_eq!(CommandEntry::told(client, &out, &engine, &registry, Time::default()).subject.tube, tube);
         }
     }
 }

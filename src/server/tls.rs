@@ -1,22 +1,105 @@
-//! One TLS connection.
-//!
-//! Owns the encryption state, and records that are partly received or partly sent. An idle session has no buffers,
-//! because records are processed in buffers of the thread. Every read decodes all complete records, so sending never
-//! produces input. Must not interpret the plaintext.
+//! TLS for connections; only with the Cargo feature `tls`. An idle session has no buffers, because the thread lends its
+//! buffers.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustls::server::UnbufferedServerConnection;
+use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::Error;
+pub use rustls::ServerConfig;
+use rustls::{crypto, CipherSuite, Error};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::files::{names, ServerConfig};
+use super::socket::Stream;
 use crate::protocol::Output;
-use crate::server::socket::Stream;
+use crate::settings::config::TlsFiles;
+use crate::shared::files;
+use crate::shared::pem;
 use crate::shared::role::Lease;
+
+pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
+    let chain = pem::certificates(&paths.certificate)?;
+    if let Some(reason) = chain.first().and_then(|leaf| validity_problem(leaf)) {
+        let shown = paths.certificate.display();
+        log::warn!("the certificate {shown} {reason}; clients that look will refuse it");
+    }
+    let key = pem::key(&paths.key)?;
+    files::check_secret(&paths.key);
+    let mut provider = crypto::ring::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| cost(suite.suite()));
+    let provider = Arc::new(provider);
+    let builder = ServerConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder = match &paths.client_authority {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(pem::authorities(path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| format!("{}: {error}", path.display()))?)
+        }
+    };
+    let config = builder.with_single_cert(chain, key);
+    let mut config = config.map_err(|error| pem::mismatch(&paths.certificate, &paths.key, &error))?;
+    config.ignore_client_order = true;
+    // Session resumption would not help, because clients open few connections and keep them open.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// Returns the relative cost of a cipher suite on this machine. The cheapest suite wins even if the client prefers
+/// another, which is often AES-256 with SHA-384, for which processors have no instructions. All suites are secure.
+fn cost(suite: CipherSuite) -> u8 {
+    use CipherSuite::*;
+    match suite {
+        TLS13_AES_128_GCM_SHA256 | TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 | TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => {
+            u8::from(!has_aes())
+        }
+        TLS13_CHACHA20_POLY1305_SHA256
+        | TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        | TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => u8::from(has_aes()),
+        _ => 2,
+    }
+}
+
+fn has_aes() -> bool {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}
+
+/// Returns the DNS names, or the common names if there are none, in lower case.
+pub fn names(der: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
+    let alternatives = certificate.subject_alternative_name().ok().flatten();
+    let dns = alternatives.iter().flat_map(|found| &found.value.general_names).filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    });
+    let names: Vec<String> = dns.collect();
+    if !names.is_empty() {
+        return names;
+    }
+    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    common.map(str::to_ascii_lowercase).collect()
+}
+
+pub fn validity_problem(der: &[u8]) -> Option<&'static str> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let (from, to) = (certificate.validity().not_before.timestamp(), certificate.validity().not_after.timestamp());
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    match now {
+        now if now < from => Some("is not valid yet"),
+        now if now > to => Some("has expired"),
+        _ => None,
+    }
+}
 
 /// In bytes, in addition to the cost of the connection.
 pub const SESSION_COST: u64 = 4096;
@@ -27,7 +110,6 @@ const HANDSHAKE_COST: u64 = 4096;
 /// Plaintext bytes encrypted before a write: several full records.
 const SEAL: usize = 64 * 1024;
 
-/// Maximum bytes per read, which can be several records.
 const READ: usize = 64 * 1024;
 
 /// Maximum unsent bytes of the TLS layer. A peer that reads too slowly is disconnected.
@@ -40,7 +122,6 @@ thread_local! {
 #[derive(Default)]
 struct Buffers {
     sealed: Vec<u8>,
-    /// Plaintext, copied from several chunks.
     open: Vec<u8>,
 }
 
@@ -53,15 +134,12 @@ pub struct TlsSession {
     incoming: Vec<u8>,
     /// Bytes in the encryption state: data of the handshake, and then the peer's certificates.
     held: u64,
-    /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
     /// Plaintext bytes in `outgoing`, which count as unsent until all of `outgoing` is sent.
     unconfirmed: usize,
-    /// Determines the units of plaintext that get separate records.
     unit: Unit,
     /// Bytes of the current unit that have not been encrypted yet.
     left: usize,
-    /// No write after the end of this lease.
     lease: Arc<Lease>,
     broken: bool,
 }
@@ -71,13 +149,6 @@ pub struct Arrived {
     pub count: usize,
     pub more: bool,
     pub ended: bool,
-}
-
-impl fmt::Debug for TlsSession {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        // Does not print keys.
-        out.debug_struct("TlsSession").field("outgoing", &self.outgoing.len()).finish_non_exhaustive()
-    }
 }
 
 impl TlsSession {
@@ -91,7 +162,6 @@ impl TlsSession {
         self.connection.is_handshaking()
     }
 
-    /// Returns the bytes used in addition to [`SESSION_COST`].
     pub fn footprint(&self) -> u64 {
         let handshake = if self.is_handshaking() { HANDSHAKE_COST } else { 0 };
         (self.incoming.capacity() + self.outgoing.capacity()) as u64 + self.held + handshake
@@ -213,7 +283,6 @@ impl TlsSession {
         }
     }
 
-    /// Returns the size of the encrypted data.
     fn seal(&mut self, mut bytes: &[u8], sealed: &mut Vec<u8>) -> io::Result<usize> {
         let mut end = 0;
         while !bytes.is_empty() {
@@ -228,7 +297,6 @@ impl TlsSession {
         Ok(end)
     }
 
-    /// Encrypts at offset `from`, at most one unit. Returns the size of the encrypted data.
     fn seal_unit(&mut self, bytes: &[u8], from: usize, sealed: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
@@ -261,7 +329,6 @@ impl TlsSession {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Sends the close alert, if the socket accepts it immediately.
     pub fn close(&mut self, stream: &Stream) {
         if self.broken || !self.outgoing.is_empty() {
             return;
@@ -276,7 +343,6 @@ impl TlsSession {
     }
 }
 
-/// Copies at most [`SEAL`] bytes from several chunks.
 fn gather(output: &Output, open: &mut Vec<u8>) {
     open.clear();
     for chunk in output.chunks() {

@@ -1,0 +1,81 @@
+//! The background threads: the timer, which sleeps until the engine's next deadline, and the threads of the log.
+
+use std::time::{Duration, Instant};
+
+use super::durability::Durability;
+use super::hub::{Hub, TurnScratch};
+use super::segments;
+use crate::binlog::SyncMode;
+use crate::protocol::Output;
+
+/// Pause while deferred work is left, so that other threads get CPU time even with few CPUs.
+const REST: Duration = Duration::from_micros(50);
+
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause after an urgent return of memory, as a multiple of its duration, because it blocks other threads.
+const SHARE: u32 = 20;
+
+pub fn run_timer(hub: &Hub) {
+    let mut scratch = TurnScratch::default();
+    let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
+    // [`Hub::turn`] sets the alarm to the next deadline.
+    while hub.alarm.wait(&hub.clock) {
+        let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine.has_deferred());
+        if let Some(log) = &hub.log {
+            // During a slow sync of this thread, no spare thread would take over.
+            log.commit(hub, false, &mut scratch.out);
+        }
+        hub.clear_discarded();
+        if unfinished {
+            std::thread::sleep(REST);
+        }
+        let pause = if hub.memory.must_give_back() { took * SHARE } else { PAUSE };
+        if given_back.elapsed() >= pause {
+            let began = Instant::now();
+            hub.give_back();
+            (given_back, took) = (Instant::now(), began.elapsed());
+        }
+    }
+}
+
+/// Maximum pause after a sync, and the number of checks whether enough replies wait. During the pause, clients that
+/// received replies send new commands, which can share the next sync.
+const GATHER: Duration = Duration::from_millis(1);
+const GATHER_CHECKS: u32 = 8;
+
+pub type Run = fn(&Hub, &Durability);
+
+/// With `-f0`, the syncers also do the work of the writer.
+pub fn log_threads(log: &Durability) -> Vec<(&'static str, Run)> {
+    let writer = (log.wal.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
+    let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal.syncs_at_once());
+    let stager = (log.wal.syncs_at_once() > 1).then_some(("stager", run_stager as Run));
+    syncers.chain([("segments", segments::run as Run)]).chain(writer).chain(stager).collect()
+}
+
+fn run_syncer(hub: &Hub, log: &Durability) {
+    let mut spare = Output::new();
+    while log.wait_to_sync() {
+        let released = log.sync(hub, &mut spare);
+        for _ in 0..GATHER_CHECKS {
+            if log.has_gathered(released) {
+                break;
+            }
+            std::thread::sleep(GATHER / GATHER_CHECKS);
+        }
+        log.synced();
+    }
+}
+
+fn run_stager(_: &Hub, log: &Durability) {
+    log.staging.run(&*log.wal.storage);
+}
+
+fn run_writer(hub: &Hub, log: &Durability) {
+    let mut spare = Output::new();
+    while log.writer.wait(|| true) {
+        log.wal.write(hub);
+        log.release(&mut spare);
+    }
+}

@@ -1,0 +1,394 @@
+//! The time limits of the connections of one pool thread. Must not access sockets or the engine: the thread reports the
+//! state of its connections.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::clock::Clock;
+use super::delivery::Outbox;
+use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
+use crate::engine::{Span, Time};
+
+/// For the first byte of a connection, and for the rest of a request head.
+const HTTP_HEAD: Duration = Duration::from_secs(10);
+
+/// For receiving a body, for sending a reply, and for the pause before the next request.
+const HTTP_REST: Duration = Duration::from_secs(60);
+
+/// This many unread reply bytes extend the limit by one second.
+const MIN_RATE: usize = 16 * 1024;
+
+/// A new connection without a request is not evicted for this long.
+const FRESH: Duration = Duration::from_secs(1);
+
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AwaitedPart {
+    Server,
+    Head,
+    Body,
+    /// The client must read this many bytes of replies, or send a request if the number is 0.
+    Client(usize),
+    /// The client has sent a wrong token, and the delay before the reply has not ended.
+    Delay,
+}
+
+/// The number of requests, and the awaited part.
+pub type HttpState = (u64, AwaitedPart);
+
+#[derive(Clone, Copy, Debug)]
+pub struct HttpConnection {
+    number: usize,
+    seen: HttpState,
+    /// Progress within a body or a reply does not start a new wait, because a slow client could continue forever.
+    since: Instant,
+    limit: Duration,
+}
+
+impl HttpConnection {
+    fn update(&mut self, seen: HttpState, now: Instant) {
+        let before = std::mem::replace(&mut self.seen, seen);
+        let is_same = match (before.1, seen.1) {
+            // The client has read a part of the same reply.
+            (AwaitedPart::Client(more), AwaitedPart::Client(less)) => less > 0 && less <= more || less == more,
+            (one, other) => one == other,
+        };
+        if is_same && before.0 == seen.0 {
+            return;
+        }
+        self.since = now;
+        self.limit = match seen.1 {
+            AwaitedPart::Head => HTTP_HEAD,
+            AwaitedPart::Client(0) if seen.0 == 0 => HTTP_HEAD,
+            AwaitedPart::Client(unread) => HTTP_REST + Duration::from_secs((unread / MIN_RATE) as u64),
+            AwaitedPart::Body | AwaitedPart::Server | AwaitedPart::Delay => HTTP_REST,
+        };
+    }
+}
+
+#[derive(Default)]
+pub struct HttpConnections {
+    pub all: Vec<HttpConnection>,
+    checked: Option<Instant>,
+}
+
+impl HttpConnections {
+    pub fn enter(&mut self, number: usize) {
+        self.all.push(HttpConnection {
+            number,
+            seen: (0, AwaitedPart::Client(0)),
+            since: Instant::now(),
+            limit: HTTP_HEAD,
+        });
+        self.checked = None;
+    }
+
+    pub fn leave(&mut self, number: usize) {
+        self.all.retain(|connection| connection.number != number);
+    }
+
+    /// Returns the connections that can be closed, in the order of closing, with `true` if past their limit, and the
+    /// time until the next check. `ask` returns the state of a connection.
+    pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Vec<(usize, bool)>, Option<Duration>) {
+        if self.all.is_empty() {
+            return (Vec::new(), None);
+        }
+        if self.checked.is_some_and(|checked| now.duration_since(checked) < CHECK_INTERVAL) {
+            return (Vec::new(), Some(CHECK_INTERVAL));
+        }
+        self.checked = Some(now);
+        self.all.iter_mut().for_each(|connection| connection.update(ask(connection.number), now));
+        let is_awaited = |connection: &&HttpConnection| connection.seen.1 != AwaitedPart::Server;
+        let mut awaited: Vec<&HttpConnection> = self.all.iter().filter(is_awaited).collect();
+        let is_over = |connection: &HttpConnection| now.saturating_duration_since(connection.since) >= connection.limit;
+        let rank = |connection: &HttpConnection| match connection.seen.1 {
+            AwaitedPart::Delay => 0,
+            AwaitedPart::Client(0) if now.saturating_duration_since(connection.since) >= FRESH => 1,
+            // The connection is new, or was answered since the last check.
+            AwaitedPart::Client(0) if connection.seen.0 == 0 => 4,
+            AwaitedPart::Client(0) => 3,
+            _ => 2,
+        };
+        awaited.sort_unstable_by_key(|connection| (!is_over(connection), rank(connection), connection.since));
+        (awaited.iter().map(|connection| (connection.number, is_over(connection))).collect(), Some(CHECK_INTERVAL))
+    }
+}
+
+/// Checks of each idle connection per timeout, which is closed at most four check intervals late.
+const CHECKS: u64 = 12;
+
+const BATCH: usize = 256;
+
+/// Maximum connections closed per batch. Closing one takes about 40 µs.
+pub const MAX_CLOSED: usize = 16;
+
+const MIN_INTERVAL: Span = Span::from_millis(1);
+
+#[derive(Clone, Copy, Debug)]
+struct IdleState {
+    since: Time,
+    unread: usize,
+    is_active: bool,
+    /// Also `true` if the client may have become engaged since the last check.
+    engaged: bool,
+}
+
+pub struct Idle {
+    pub timeout: Span,
+    connections: Vec<IdleState>,
+    cursor: usize,
+    next: Time,
+    last_turn: Time,
+}
+
+impl Idle {
+    pub fn new(timeout: Option<u32>, clock: &Clock) -> Option<Idle> {
+        let timeout = Span::from_secs(timeout.filter(|_| !clock.is_manual())?.into());
+        Some(Idle { timeout, connections: Vec::new(), cursor: 0, next: clock.now(), last_turn: Time::default() })
+    }
+
+    pub fn enter(&mut self, number: usize) {
+        let new = IdleState { since: Time::default(), unread: 0, is_active: true, engaged: false };
+        if self.connections.len() <= number {
+            self.connections.resize(number + 1, new);
+        }
+        self.connections[number] = new;
+    }
+
+    pub fn mark_active(&mut self, number: usize) {
+        if let Some(state) = self.connections.get_mut(number) {
+            state.is_active = true;
+        }
+    }
+
+    /// Reads the clock only if `turn`, the time of the thread's last turn, has not changed since the last call.
+    pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
+        if turn == self.last_turn {
+            return clock.now();
+        }
+        self.last_turn = turn;
+        turn
+    }
+
+    pub fn wait(&self, now: Time) -> Option<Duration> {
+        (now < self.next).then(|| Duration::from_nanos(self.next.since(now).nanos()))
+    }
+
+    /// Some of the numbers may be unused.
+    pub fn next_batch(&mut self, now: Time) -> Range<usize> {
+        let count = self.connections.len();
+        let batches = count.div_ceil(BATCH).max(1) as u64;
+        self.next = now + Span::from_nanos(self.timeout.nanos() / CHECKS / batches).max(MIN_INTERVAL);
+        let start = if self.cursor < count { self.cursor } else { 0 };
+        self.cursor = (start + BATCH).min(count);
+        start..self.cursor
+    }
+
+    /// Schedules the next batch soon, starting with this connection, because [`MAX_CLOSED`] ended a batch early.
+    pub fn resume_at(&mut self, number: usize, now: Time) {
+        self.cursor = number;
+        self.next = now + MIN_INTERVAL;
+    }
+
+    /// `busy` means that the thread has work for the connection.
+    pub fn needs_check(&mut self, number: usize, busy: bool, now: Time) -> bool {
+        let state = &mut self.connections[number];
+        if std::mem::take(&mut state.is_active) || busy {
+            state.since = now;
+            // The client may wait for a job by now. The next check detects this.
+            state.engaged = true;
+            return false;
+        }
+        state.engaged || now.since(state.since) >= self.timeout
+    }
+
+    /// `unread` is `None` if the client waits, sleeps, holds a job, or has a delayed reply.
+    pub fn is_timed_out(&mut self, number: usize, unread: Option<usize>, now: Time) -> bool {
+        let state = &mut self.connections[number];
+        let was_engaged = std::mem::replace(&mut state.engaged, unread.is_none());
+        let before = std::mem::replace(&mut state.unread, unread.unwrap_or_default());
+        // Fewer unread bytes mean that the client reads. An increase from 0 may be caused by another client.
+        let reads = |unread| was_engaged || unread < before || (before == 0 && unread > 0);
+        let goes_on = unread.is_none_or(reads);
+        if goes_on {
+            state.since = now;
+        }
+        !goes_on
+    }
+}
+
+#[derive(Default)]
+pub struct Probation {
+    /// The deadline and number of each unauthenticated connection, which another may have replaced.
+    unauthenticated: VecDeque<(Instant, usize)>,
+    delayed: VecDeque<(Instant, Arc<Outbox>)>,
+}
+
+impl Probation {
+    pub fn enter(&mut self, number: usize) -> Instant {
+        let until = Instant::now() + AUTH_TIMEOUT;
+        self.unauthenticated.push_back((until, number));
+        until
+    }
+
+    pub fn delay(&mut self, outbox: Arc<Outbox>) {
+        self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
+    }
+
+    pub fn overdue(&mut self) -> Option<(Instant, usize)> {
+        pop_due(&mut self.unauthenticated)
+    }
+
+    pub fn next_released(&mut self) -> Option<Arc<Outbox>> {
+        pop_due(&mut self.delayed).map(|(_, outbox)| outbox)
+    }
+
+    pub fn wait(&self) -> Option<Duration> {
+        let next = [self.unauthenticated.front().map(|it| it.0), self.delayed.front().map(|it| it.0)];
+        Some(next.into_iter().flatten().min()?.saturating_duration_since(Instant::now()))
+    }
+}
+
+fn pop_due<T>(list: &mut VecDeque<(Instant, T)>) -> Option<(Instant, T)> {
+    if list.front()?.0 > Instant::now() {
+        return None;
+    }
+    list.pop_front()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn over(connections: &mut HttpConnections, now: Instant, ask: impl Fn(usize) -> (u64, AwaitedPart)) -> Vec<usize> {
+        connections.check(now, ask).0.into_iter().filter(|(_, is_over)| *is_over).map(|(number, _)| number).collect()
+    }
+
+    #[test]
+    fn a_head_has_ten_seconds_and_the_rest_a_minute() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut connections = HttpConnections::default();
+        assert_eq!(connections.check(at(0), |_| unreachable!()), (vec![], None));
+        (0..5).for_each(|number| connections.enter(number));
+        let awaited = |number: usize| {
+            let all = [
+                AwaitedPart::Head,
+                AwaitedPart::Body,
+                AwaitedPart::Client(5),
+                AwaitedPart::Server,
+                AwaitedPart::Client(0),
+            ];
+            (u64::from(number != 4), all[number])
+        };
+        for (seconds, expected) in [(1, vec![]), (12, vec![0, 4]), (60, vec![0, 4]), (61, vec![0, 4, 1, 2])] {
+            let mut found = over(&mut connections, at(seconds), awaited);
+            found.sort_by_key(|number| expected.iter().position(|other| other == number));
+            assert_eq!(found, expected, "after {seconds} s");
+        }
+        // The time limit restarts with each request, but not with each part of a reply.
+        let reads = |left| move |_| (2, AwaitedPart::Client(left));
+        assert_eq!(over(&mut connections, at(62), reads(5)), []);
+        assert_eq!(over(&mut connections, at(121), reads(1)), []);
+        assert_eq!(over(&mut connections, at(122), reads(1)).len(), 5);
+        // A longer reply has a longer time limit.
+        assert_eq!(over(&mut connections, at(123), |_| (3, AwaitedPart::Client(10 * MIN_RATE))), []);
+        assert_eq!(over(&mut connections, at(192), |_| (3, AwaitedPart::Client(MIN_RATE))), []);
+        assert_eq!(over(&mut connections, at(193), |_| (3, AwaitedPart::Client(MIN_RATE))).len(), 5);
+    }
+
+    #[test]
+    fn the_longest_idle_ones_go_when_there_are_too_many() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut connections = HttpConnections::default();
+        (0..4).for_each(|number| connections.enter(number));
+        let busy = |number: usize| {
+            [AwaitedPart::Body, AwaitedPart::Client(0), AwaitedPart::Client(0), AwaitedPart::Server][number]
+        };
+        let mut order = |seconds, requests: fn(usize) -> u64| -> Vec<usize> {
+            let found = connections.check(at(seconds), |number| (requests(number), busy(number))).0;
+            found.into_iter().map(|(number, _)| number).collect()
+        };
+        order(1, |number| u64::from(number == 1));
+        order(2, |_| 1);
+        assert_eq!(order(5, |_| 1), [1, 2, 0]);
+        let refused = |number| (1, if number == 3 { AwaitedPart::Delay } else { busy(number) });
+        assert_eq!(connections.check(at(6), refused).0, [3, 1, 2, 0].map(|number| (number, false)));
+    }
+
+    const TIMEOUT: u32 = 120;
+
+    fn at(secs: u64) -> Time {
+        Time::default() + Span::from_secs(1_000_000 + secs)
+    }
+
+    fn idle(connections: usize) -> Idle {
+        let mut idle = Idle::new(Some(TIMEOUT), &Clock::system()).expect("a limit");
+        (0..connections).for_each(|number| idle.enter(number));
+        idle
+    }
+
+    #[test]
+    fn idle_connections_are_not_checked_without_a_timeout_or_with_a_manual_clock() {
+        assert!(Idle::new(None, &Clock::system()).is_none() && Idle::new(Some(1), &Clock::manual()).is_none());
+    }
+
+    #[test]
+    fn connections_are_checked_in_batches_spread_over_the_timeout() {
+        let mut idle = idle(3 * BATCH - 1);
+        let mut now = at(0);
+        let batches: Vec<_> = (0..4)
+            .map(|_| {
+                let next_batch = idle.next_batch(now);
+                let wait = idle.wait(now).expect("a time until the next one");
+                assert!(wait <= Duration::from_secs(10) / 3 && wait > Duration::from_secs(3), "{wait:?}");
+                now = now + Span::from_secs(10);
+                assert_eq!(idle.wait(now), None);
+                next_batch
+            })
+            .collect();
+        assert_eq!(batches, [0..256, 256..512, 512..767, 0..256]);
+        idle.resume_at(7, now);
+        assert!(idle.wait(now) == Some(Duration::from_millis(1)) && idle.next_batch(now) == (7..263));
+        assert_eq!(super::Idle { connections: Vec::new(), ..idle }.next_batch(now), 0..0);
+    }
+
+    #[test]
+    fn idle_connections_are_closed_after_the_timeout() {
+        let mut idle = idle(1);
+        assert!(!idle.needs_check(0, false, at(0)), "it has come just now");
+        assert!(idle.needs_check(0, false, at(10)) && !idle.is_timed_out(0, Some(0), at(10)));
+        assert!(!idle.needs_check(0, false, at(129)));
+        assert!(idle.needs_check(0, false, at(130)) && idle.is_timed_out(0, Some(0), at(130)));
+        idle.mark_active(0);
+        assert!(!idle.needs_check(0, false, at(131)) && !idle.needs_check(0, true, at(141)));
+        assert!(idle.needs_check(0, false, at(151)) && !idle.is_timed_out(0, Some(0), at(151)));
+        assert!(!idle.needs_check(0, false, at(270)) && idle.needs_check(0, false, at(271)));
+    }
+
+    #[test]
+    fn the_timeout_restarts_after_a_wait() {
+        let mut idle = idle(1);
+        assert!(!idle.needs_check(0, false, at(0)));
+        for secs in [10, 20, 200] {
+            assert!(idle.needs_check(0, false, at(secs)) && !idle.is_timed_out(0, None, at(secs)));
+        }
+        assert!(idle.needs_check(0, false, at(210)) && !idle.is_timed_out(0, Some(0), at(210)));
+        assert!(!idle.needs_check(0, false, at(329)));
+        assert!(idle.needs_check(0, false, at(330)) && idle.is_timed_out(0, Some(0), at(330)));
+    }
+
+    #[test]
+    fn a_client_that_reads_is_not_idle() {
+        let mut idle = idle(1);
+        assert!(!idle.needs_check(0, false, at(0)) && idle.needs_check(0, false, at(10)));
+        assert!(!idle.is_timed_out(0, Some(1000), at(10)));
+        assert!(idle.needs_check(0, false, at(130)) && !idle.is_timed_out(0, Some(999), at(130)));
+        assert!(!idle.needs_check(0, false, at(249)) && idle.needs_check(0, false, at(250)));
+        assert!(idle.is_timed_out(0, Some(999), at(250)), "nothing was read");
+    }
+}
