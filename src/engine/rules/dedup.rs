@@ -163,9 +163,9 @@ impl Engine {
     }
 
     /// Updates the key hash of a job that has entered (`is_buried`) or is about to leave the buried state. At most one
-    /// buried job and [`TWINS`] other jobs per key and tube can be found, because a lookup would otherwise have to skip
-    /// all buried duplicates, which Gearman clients can create endlessly. Dead letters cannot be found, because new jobs
-    /// may reuse their keys.
+    /// buried job and [`TWINS`] other jobs per key and tube can be found. Otherwise, a lookup would have to skip all
+    /// buried duplicates, which Gearman clients can create endlessly. Dead letters cannot be found, because new
+    /// jobs may reuse their keys.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
         let (tube, id, length, is_dead) = (job.tube, job.id, job.body.len(), job.is_dead_letter());
