@@ -86,16 +86,25 @@ class BeanpoleWorker
 
   private
 
-  # The connection's mutex keeps commands of different threads separate.
+  # Touches the job until the block ends. The thread must not be killed, because it may be in the middle of a command.
   def touching(job)
+    pause = job.ttr / 2.0
+    lock, changed, over = Mutex.new, ConditionVariable.new, false
     toucher = Thread.new do
-      loop do
-        sleep(job.ttr / 2.0)
-        job.touch
+      lock.synchronize do
+        changed.wait(lock, pause) unless over
+        until over
+          job.touch
+          changed.wait(lock, pause)
+        end
       end
     end
     yield
   ensure
-    toucher&.kill&.join
+    lock&.synchronize do
+      over = true
+      changed.signal
+    end
+    toucher&.join
   end
 end
