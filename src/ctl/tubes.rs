@@ -4,6 +4,7 @@
 //! two queries.
 
 use super::jobs::for_each;
+use super::lists::name_holder;
 use super::prelude::*;
 use crate::protocol::beanstalk::read_settings;
 
@@ -34,10 +35,11 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
     let mut is_first = true;
     for_each(call, commands, &mut |link, command| {
         let is_next = !std::mem::take(&mut is_first);
-        let stats = link.existing(&command)?;
+        let mut stats = link.existing(&command)?;
         if call.has(&JSON) {
             return out.line(&stats.object());
         }
+        name_holder(link, &mut stats)?;
         if is_next && out.is_terminal {
             out.line("")?;
         }
@@ -74,6 +76,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
         Some(stats) => list.add(&|| stats.object(), &|| {
             let numbers = COLUMNS.iter().skip(1).map(|(_, key)| match *key {
                 OTHER => stats.other_jobs().to_string(),
+                "oldest-ready-age" if stats.number("current-jobs-ready") == 0 => "-".to_owned(),
                 key => stats.text(key).to_owned(),
             });
             [name.to_owned()].into_iter().chain(numbers).collect()
