@@ -9,8 +9,9 @@ const POLL: Duration = Duration::from_millis(500);
 
 type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result;
 
-fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
-    for_each(call, call.ids()?, act)
+/// Prints each job with its new state, which `act` returns.
+fn for_each_job(call: &Call, out: &mut Out, act: &mut dyn FnMut(&mut Link, u64) -> Result<&'static str>) -> Result<u8> {
+    for_each(call, call.ids()?, &mut |link, id| out.line(&format!("{id} {}", act(link, id)?)))
 }
 
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
@@ -46,7 +47,7 @@ pub fn peek(call: &Call, out: &mut Out) -> Result<u8> {
         let (id, body) = next.ok_or_else(|| Problem::empty(format!("tube {tube} has no {state} job")))?;
         return print(call, out, &mut link, id, &body).map(|()| DONE);
     }
-    for_each_job(call, &mut |link, id| {
+    for_each(call, call.ids()?, &mut |link, id| {
         let reply = link.expect(&format!("peek {id}"), "FOUND")?;
         print(call, out, link, id, &reply.body)
     })
@@ -98,8 +99,8 @@ pub fn reserve(call: &Call, out: &mut Out) -> Result<u8> {
     delivered.map(|()| DONE)
 }
 
-pub fn delete(call: &Call, _: &mut Out) -> Result<u8> {
-    for_each_job(call, &mut |link, id| link.expect(&format!("delete {id}"), "DELETED").map(drop))
+pub fn delete(call: &Call, out: &mut Out) -> Result<u8> {
+    for_each_job(call, out, &mut |link, id| link.expect(&format!("delete {id}"), "DELETED").map(|_| "deleted"))
 }
 
 pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
@@ -118,9 +119,9 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
     if count.is_some() {
         return Err(Problem::usage("--count requires --tube"));
     }
-    for_each_job(call, &mut |link, id| {
-        let Err(problem) = link.expect(&format!("kick-job {id}"), "KICKED") else { return Ok(()) };
-        let stats = link.query(&format!("stats-job {id}")).unwrap_or_default().unwrap_or_default();
+    for_each_job(call, out, &mut |link, id| {
+        let Err(problem) = link.expect(&format!("kick-job {id}"), "KICKED") else { return Ok("kicked") };
+        let stats = job_stats(link, id);
         let why = match (stats.text("state"), stats.number("missed")) {
             ("scheduled", 0) => "the server cannot take a copy of the job now",
             ("scheduled", _) => "the last copy, or another job with the same key, is still in the tube",
@@ -128,6 +129,11 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
         };
         Err(Problem::refused(format!("schedule {id} was not run: {why}")))
     })
+}
+
+/// Returns empty statistics if the server does not report any.
+fn job_stats(link: &mut Link, id: u64) -> StatsReply {
+    link.query(&format!("stats-job {id}")).unwrap_or_default().unwrap_or_default()
 }
 
 fn priority(link: &mut Link, id: u64) -> Result<u64> {
@@ -139,7 +145,7 @@ fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
     if reply.number("RESERVED").is_none() {
-        let stats = link.query(&format!("stats-job {id}")).unwrap_or_default().unwrap_or_default();
+        let stats = job_stats(link, id);
         return Err(match stats.text("state") {
             "reserved" => Problem::refused(format!("job {id} is reserved by another client; see beanpole revoke")),
             _ => refusal(&command, &reply.line),
@@ -148,36 +154,43 @@ fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
     priority(link, id)
 }
 
-pub fn bury(call: &Call, _: &mut Out) -> Result<u8> {
+pub fn bury(call: &Call, out: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
-    for_each_job(call, &mut |link, id| {
+    for_each_job(call, out, &mut |link, id| {
         let old = reserve_by_id(link, id)?;
-        link.expect(&format!("bury {id} {}", pri.map_or(old, u64::from)), "BURIED").map(drop)
+        link.expect(&format!("bury {id} {}", pri.map_or(old, u64::from)), "BURIED").map(|_| "buried")
     })
 }
 
-pub fn revoke(call: &Call, _: &mut Out) -> Result<u8> {
+pub fn revoke(call: &Call, out: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
-    for_each_job(call, &mut |link, id| {
+    for_each_job(call, out, &mut |link, id| {
         let pri = pri.map_or_else(|| priority(link, id), |pri| Ok(pri.into()))?;
-        link.expect(&format!("revoke {id} {pri}"), "REVOKED").map(drop)
+        let Err(problem) = link.expect(&format!("revoke {id} {pri}"), "REVOKED") else { return Ok("revoked") };
+        let stats = job_stats(link, id);
+        Err(match stats.text("state") {
+            "" | "reserved" => problem,
+            state => Problem::refused(format!("job {id} is {state}, not reserved")),
+        })
     })
 }
 
-pub fn release(call: &Call, _: &mut Out) -> Result<u8> {
+pub fn release(call: &Call, out: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
     let delay = call.short_number(&DELAY)?.unwrap_or(0);
-    for_each_job(call, &mut |link, id| {
+    for_each_job(call, out, &mut |link, id| {
         let old = reserve_by_id(link, id)?;
         give_back(link, id, pri.map_or(old, u64::from), delay.into())
     })
 }
 
-fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
-    if !link.release(id, pri, delay)? {
-        tell(&format!("job {id} was buried, because that was its last try"));
+/// Prints a message if the server buries the job instead. Returns the new state.
+fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<&'static str> {
+    if link.release(id, pri, delay)? {
+        return Ok("released");
     }
-    Ok(())
+    tell(&format!("job {id} was buried, because that was its last try"));
+    Ok("buried")
 }
 
 pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {

@@ -9,7 +9,7 @@ use crate::engine::{push_moment, State};
 const CONNECTION_COLUMNS: [(&str, &str); 12] = [
     ("number", "number"), ("client", "client"), ("address", "address"), ("protocol", "protocol"), ("state", "state"),
     ("job", "job"), ("tube", "job-tube"), ("for", "job-age"), ("left", "time-left"), ("progress", "progress"),
-    ("idle", "idle"), ("watches", "watches"),
+    ("silent", "idle"), ("watches", "watches"),
 ];
 
 const PAGE: usize = 1000;
@@ -110,7 +110,7 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
     let of_tube = call.value(&ONLY_TUBE).map(|name| tube(&name)).transpose()?;
     let limit = limit(call)?;
     let mut link = Link::open(call)?;
-    let (mut list, mut count, mut below) = (Listing::new(out, call.has(&JSON)), 0, u64::MAX);
+    let (mut list, mut count, mut below, mut is_whole) = (Listing::new(out, call.has(&JSON)), 0, u64::MAX, true);
     while below > 0 {
         let reply = link.expect(&format!("list-history {below} {PAGE}"), "OK")?;
         let page = yaml::objects(&reply.body);
@@ -124,7 +124,7 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
                 continue;
             }
             if count == limit {
-                below = 0;
+                (below, is_whole) = (0, false);
                 break;
             }
             count += 1;
@@ -135,7 +135,12 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
         tell(&format!("the history contains no such jobs of tube {tube}"));
     }
     let headings = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
-    list.finish(&headings).map(|()| DONE)
+    list.finish(&headings)?;
+    if !is_whole {
+        out.flush()?;
+        tell(&format!("showing only the newest {}; use -n 0 to list all", job_count(count)));
+    }
+    Ok(DONE)
 }
 
 fn history_row(stats: &StatsReply) -> Vec<String> {
@@ -151,11 +156,32 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     let mut list = Listing::new(out, call.has(&JSON));
     each_connection(&mut link, usize::MAX, &mut |stats| {
         list.add(&|| stats.object(), &|| {
-            let text = |key: &str| Some(stats.text(key)).filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
-            CONNECTION_COLUMNS.iter().map(|(_, key)| text(key)).collect()
+            // Every connection watches `default` at first.
+            let is_worker = !["", "default"].contains(&stats.text("watches"));
+            let text = |key: &str| match stats.text(key) {
+                "" => "-",
+                "idle" if key == "state" && is_worker => "not reserving",
+                text => text,
+            };
+            CONNECTION_COLUMNS.iter().map(|(_, key)| text(key).to_owned()).collect()
         })
     })?;
     list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE)
+}
+
+pub fn who(it: &StatsReply) -> String {
+    let names = ["client", "address", "protocol"].map(|key| it.text(key));
+    names.into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
+}
+
+/// Adds the name of the connection that holds the job.
+pub fn name_holder(link: &mut Link, job: &mut StatsReply) -> Result {
+    let Some(above) = job.number("holder").checked_sub(1) else { return Ok(()) };
+    let reply = link.ask(&format!("list-connections {above} 1"))?;
+    if let Some(holder) = yaml::objects(&reply.body).first().filter(|it| it.number("number") == above + 1) {
+        job.push("holder-name", who(holder));
+    }
+    Ok(())
 }
 
 pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&StatsReply) -> Result) -> Result {

@@ -13,7 +13,7 @@ use crate::shared::json::is_hostile;
 const EXCERPT: usize = 60;
 
 /// Columns with seconds, which a terminal shows in larger units.
-const TIMES: [&str; 8] = ["age", "for", "idle", "left", "oldest ready", "paused", "ran", "waited"];
+const TIMES: [&str; 10] = ["age", "delay", "for", "left", "oldest ready", "paused", "ran", "silent", "ttr", "waited"];
 
 /// Reports the error of a closed standard output, which [`io::Stdout`] ignores.
 struct StrictStdout;
@@ -78,7 +78,7 @@ impl Out {
             cells.chain([headings[column].len()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..headings.len()).map(width_of).collect();
-        let is_number = |text: &String| text.starts_with(|letter: char| letter.is_ascii_digit());
+        let is_number = |text: &String| text.starts_with(|letter: char| letter.is_ascii_digit() || letter == '-');
         let right: Vec<_> = (0..headings.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
         let headings: Vec<String> = headings.iter().map(|head| head.to_ascii_uppercase()).collect();
         for row in [&headings].into_iter().chain(rows) {
@@ -124,6 +124,10 @@ pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec
     let mut places: Vec<usize> = (0..count).collect();
     places.sort_unstable_by(|left, right| compare(*left, *right));
     places
+}
+
+pub fn job_count(count: u64) -> String {
+    format!("{count} job{}", if count == 1 { "" } else { "s" })
 }
 
 pub fn span(seconds: u64) -> String {

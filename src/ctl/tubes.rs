@@ -2,6 +2,7 @@
 //! `move-tube` or `flush-tube`, `move` and `clear`. Tubes can disappear between two queries.
 
 use super::jobs::{for_each, free_state, state_of};
+use super::lists::name_holder;
 use super::prelude::*;
 use crate::engine::State;
 use crate::protocol::beanstalk::read_settings;
@@ -30,10 +31,11 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
     let mut is_first = true;
     for_each(call, commands, &mut |link, command| {
         let is_next = !std::mem::take(&mut is_first);
-        let stats = link.existing(&command)?;
+        let mut stats = link.existing(&command)?;
         if call.has(&JSON) {
             return out.line(&stats.object());
         }
+        name_holder(link, &mut stats)?;
         if is_next && out.is_terminal {
             out.line("")?;
         }
@@ -70,6 +72,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
         Some(stats) => list.add(&|| stats.object(), &|| {
             let numbers = COLUMNS.iter().skip(1).map(|(_, key)| match *key {
                 "" => stats.other_jobs().to_string(),
+                "oldest-ready-age" if stats.number("current-jobs-ready") == 0 => "-".to_owned(),
                 key => stats.text(key).to_owned(),
             });
             [name.to_owned()].into_iter().chain(numbers).collect()

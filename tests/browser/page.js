@@ -367,8 +367,11 @@ async function views(page, web, queue) {
   await page.locator('#filter').fill('stuck');
   await until(async () => (await cells(1)).join(), 'stuck');
   page.once('dialog', (dialog) => dialog.accept());
+  await page.locator('#rows a').filter({ hasText: 'job ' + id }).click();
   await page.getByRole('button', { name: 'Revoke job ' + id }).click();
   await until(() => page.locator('#note').textContent(), 'Revoked job ' + id + '.');
+  await until(async () => /^buried/.test(await page.locator('#one').textContent()), true);
+  await page.goBack();
   await until(async () => (await cells(2)).join(), 'not reserving');
   await until(async () => (await cells(4)).join(), 'slow');
   await page.locator('#to-schedules').click();
@@ -386,7 +389,7 @@ async function views(page, web, queue) {
   await until(more, "Tubes 1 to 1 of 1 with 'mail' in name");
   await page.locator('#to-schedules').click();
   await until(async () => (await cells(1))[0], 'nightly');
-  await until(async () => /^missed \d+: the last copy still exists: job \d+$/.test((await cells(5))[0]), true);
+  await until(async () => /^missed \d+: job \d+ still exists \(ready\)$/.test((await cells(5))[0]), true);
   // Short words must not wrap, and a list with only one page must not have paging buttons.
   await until(async () => page.locator('#rows td[data-label=tube]').first().evaluate((cell) => cell.offsetWidth >= 80), true);
   await until(async () => page.locator('#rows td[data-label=recurs]').last().evaluate((cell) => {
@@ -402,12 +405,13 @@ async function views(page, web, queue) {
   await blocker.focus();
   await page.keyboard.press('Enter');
   await until(() => page.locator('#job-name').textContent(), 'J' + name.slice(1));
+  await until(async () => (await page.locator('#one').textContent()).includes('blocks schedule nightly'), true);
   assert.strictEqual(await page.locator('#to-schedules').getAttribute('aria-current'), 'page');
   assert.ok(await page.locator('#view').isHidden());
   await page.locator('#job-close').click();
   await until(() => page.evaluate(() => location.hash + document.activeElement.textContent), '#schedules' + name);
   await page.locator('#rows th.name a').first().click();
-  await until(async () => (await page.locator('#one').textContent()).includes('blocked by ' + name), true);
+  await until(async () => (await page.locator('#one').textContent()).includes('blocked by ' + name + ' (ready)'), true);
   await page.locator('#one a').filter({ hasText: name }).click();
   await until(() => page.locator('#job-name').textContent(), 'J' + name.slice(1));
   await page.keyboard.press('Escape');
@@ -415,7 +419,7 @@ async function views(page, web, queue) {
   await page.keyboard.press('Escape');
   await until(() => page.locator('#view').isVisible(), true);
   await page.goto('http://127.0.0.1:' + web + '/#failed');
-  await until(async () => /^Reasons 1 to \d$/.test(await page.locator('#more').textContent()), true);
+  await until(async () => /^Reasons 1 to (\d) of \1$/.test(await page.locator('#more').textContent()), true);
   await until(() => page.locator('#after').isHidden(), true);
   await page.goto('http://127.0.0.1:' + web + '/#history');
   const above = (await page.locator('#failures').boundingBox()).y < (await page.locator('#heads').boundingBox()).y;
@@ -438,6 +442,10 @@ async function views(page, web, queue) {
   await until(() => page.locator('#to-history').getAttribute('aria-current'), 'page');
   await until(async () => /nightly missed/.test(await page.locator('#flags').textContent()), true);
   assert.strictEqual(await page.locator('#charts svg').count(), 3);
+  assert.match(await page.locator('#charts').textContent(), /ready in the last hour: now \d+, up to \d+done/);
+  await page.locator('#failures').uncheck();
+  await page.locator('#flags li').filter({ hasText: 'failures in the last hour' }).locator('a').click();
+  await until(() => page.locator('#failures').isChecked(), true);
   worker.destroy();
   await say(queue, 'flush-tube slow\r\n', 1);
   await page.locator('#to-tubes').click();
@@ -455,17 +463,35 @@ async function causes(browser) {
   await page.goto('http://127.0.0.1:' + server.web + '/');
   await until(() => cell(page, 'boxes', 'waiting').textContent(), '0 of 1 watching');
   await until(() => cell(page, 'default', 'waiting').textContent(), '0');
+  await until(async () => (await page.locator('#flags').textContent()).includes('\u26a0 boxes: 2 ready, none of 1 worker reserving'), true);
   const oldest = page.locator('#flags a').filter({ hasText: 'boxes' });
   await oldest.click();
   await until(() => page.locator('#tube-name').textContent(), 'boxes');
   await until(async () => (await page.locator('#times').textContent()).includes('workers1 watching, 0 waiting'), true);
   await page.goto('http://127.0.0.1:' + server.web + '/#workers');
   await until(async () => (await page.locator('#rows tr').textContent()).startsWith('packernot reservingdefault boxes'), true);
-  worker.write('reserve\r\n');
+  assert.strictEqual(await page.locator('#rows .bad').count(), 0);
+  await page.route(/connections\?.*limit=100/, async (route) => {
+    const found = await (await route.fetch()).json();
+    found.connections.forEach((one) => { one.idle = 300; });
+    await route.fulfill({ json: found });
+  });
+  await until(() => page.locator('#rows .bad').allTextContents(), ['not reserving']);
+  assert.strictEqual(await page.locator('#rows .bad').getAttribute('title'), 'Marked after 5 minutes');
+  await page.unroute(/connections\?.*limit=100/);
+  // A row must show why the filter selects it.
+  worker.write('use crates\r\n');
+  await page.locator('#filter').fill('crate');
+  await until(async () => (await page.locator('#rows tr').allTextContents()).map((text) => text.includes('default boxes uses crates')), [true]);
+  await page.locator('#filter').fill('');
+  worker.write('use boxes\r\nreserve\r\n');
   await until(() => /RESERVED 1/.test(told), true);
   await page.goto('http://127.0.0.1:' + server.web + '/#job/1');
+  await until(async () => /running for \d+s, silent for \d+s \u00b7 reserved for another/.test(await page.locator('#one p').textContent()), true);
+  assert.strictEqual(await page.getByRole('button', { name: 'Revoke' }).count(), 0, 'the page cannot change anything');
   await page.getByRole('link', { name: 'packer' }).click();
-  await until(() => page.evaluate(() => location.hash + document.activeElement.textContent), '#workersjob 1');
+  await until(() => page.evaluate(() => location.hash.split('/')[0] + document.activeElement.textContent), '#workersjob 1');
+  await until(async () => (await page.locator('#rows tr[aria-current=true]').textContent()).startsWith('packerworking'), true);
   await page.getByRole('link', { name: 'boxes', exact: true }).click();
   await until(() => page.locator('#tube-name').textContent(), 'boxes');
   worker.write('delete 1\r\nreserve\r\nbury 2 0\r\npause-tube boxes 99\r\n');
@@ -494,17 +520,28 @@ async function settings(page) {
   await page.locator('#settings').fill('try:3:10 max:2');
   await page.locator('#set').click();
   await until(() => page.locator('#note').textContent(), 'Set.');
+  assert.strictEqual(await page.locator('#note').getAttribute('class'), 'good', 'a success is no warning');
   await until(async () => (await page.locator('#times dd').allTextContents()).pop(), 'try:3:10 max:2');
+  await page.keyboard.press('Escape');
+  await until(() => page.locator('#note').textContent(), '');
+  // A tube that does not exist has nothing to show, and no settings of another tube.
+  await page.evaluate(() => { location.hash = '#tube/nosuch'; });
+  await until(() => page.locator('#tube-state').textContent(), 'There is no such tube now.');
+  assert.deepStrictEqual(await Promise.all(['#tube-name', '#times', '#steer', '#tabs'].map((part) => page.locator(part).isVisible())), [true, false, false, false]);
   await page.keyboard.press('Escape');
 }
 
 /** A late reply to an older request must not replace the reply to a newer one, and a poll must not end a selection. */
 async function order(browser, server) {
   const page = await browser.newPage();
+  let release, measure, samples = 0;
+  const gate = new Promise((resolve) => { release = resolve; }), second = new Promise((resolve) => { measure = resolve; });
+  await page.route(/api\/tubes\?filter=&/, async (route) => { samples += 1; if (samples > 1) await second; await route.continue(); });
   await page.goto('http://127.0.0.1:' + server.web + '/');
   await until(async () => (await names(page)).includes('zoo'), true);
-  let release;
-  const gate = new Promise((resolve) => { release = resolve; });
+  assert.strictEqual(await cell(page, 'zoo', 'put/s').textContent(), '\u2026', 'a rate needs two samples');
+  measure();
+  await until(() => cell(page, 'zoo', 'put/s').textContent(), '0');
   await page.route(/tubes\?.*filter=fai/, async (route) => { await gate; await route.continue(); });
   const late = page.waitForResponse(/filter=fai/);
   await page.locator('#filter').fill('fai');

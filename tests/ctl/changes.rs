@@ -105,16 +105,18 @@ fn a_job_that_cannot_be_printed_is_not_deleted() {
 fn jobs_are_buried_kicked_released_deleted() {
     with_both(|server| {
         server.ok(&["put", "-t", "mail", "a", "b", "c"]);
-        server.ok(&["bury", "1", "2"]);
+        assert_eq!(server.ok(&["bury", "1", "2"]), "1 buried\n2 buried\n");
         assert_eq!((server.count("mail", "buried"), server.count("mail", "ready")), (2, 1));
         server.ok(&["bury", "3", "-p", "9"]);
         assert_eq!(server.figure("stats-job 3", "pri"), "9");
-        server.ok(&["kick", "2"]);
+        let some = server.run(&["kick", "2", "9999"]);
+        assert_eq!((some.code, some.out.as_str()), (1, "2 kicked\n"));
+        assert!(some.err.contains("job 9999 does not exist"), "{}", some.err);
         assert_eq!(server.ok(&["kick", "-t", "mail"]), "1\n");
         assert_eq!(server.ok(&["kick", "-t", "mail", "-n", "10"]), "1\n");
         assert_eq!(server.run(&["kick", "-t", "mail"]).code, 2);
         assert_eq!(server.run(&["kick", "2"]).code, 1, "it is ready");
-        server.ok(&["release", "1", "-d", "1000"]);
+        assert_eq!(server.ok(&["release", "1", "-d", "1000"]), "1 released\n");
         assert_eq!(server.figure("stats-job 1", "state"), "delayed");
         server.ok(&["release", "1", "-p", "4"]);
         assert_eq!(
@@ -127,10 +129,21 @@ fn jobs_are_buried_kicked_released_deleted() {
         assert_eq!(held.code, 1);
         assert!(held.err.contains("job 2 is reserved by another client"), "{}", held.err);
         let some = server.run(&["delete", "1", "2", "3", "4"]);
-        assert_eq!(some.code, 1);
+        assert_eq!((some.code, some.out.as_str()), (1, "1 deleted\n3 deleted\n"));
         assert_eq!(some.err.matches("delete: job").count(), 2, "{}", some.err);
         assert_eq!(server.count("mail", "reserved"), 1);
     });
+}
+
+#[test]
+fn a_reserved_job_is_revoked() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "a", "b"]);
+    let mut holder = server.daemon.client();
+    holder.reserve_job(1).expect("a job");
+    let some = server.run(&["revoke", "1", "2"]);
+    assert_eq!((some.code, some.out.as_str()), (1, "1 revoked\n"));
+    assert!(some.err.contains("job 2 is ready, not reserved"), "{}", some.err);
 }
 
 #[test]

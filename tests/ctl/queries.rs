@@ -53,7 +53,7 @@ fn tubes_are_a_table() {
         let lines: Vec<&str> = table.lines().collect();
         let heads = "tube ready reserved delayed buried other waiting total deleted paused watching oldest_ready";
         assert_eq!(lines[0], heads.replace(' ', "\t").replace('_', " "));
-        assert!(lines[1].starts_with("default\t0\t0\t0\t0\t0\t0\t0\t0\t0\t1\t"), "watched by this client: {table}");
+        assert_eq!(lines[1], "default\t0\t0\t0\t0\t0\t0\t0\t0\t0\t1\t-", "watched by this client, and empty");
         assert!(lines[2].starts_with("mail\t1\t0\t1\t1\t0\t0\t3\t0\t0\t0\t"), "{table}");
         // beanstalkd does not report the age.
         let age = lines[2].rsplit('\t').next().expect("a cell");
@@ -62,6 +62,36 @@ fn tubes_are_a_table() {
         assert!(objects.starts_with("{\"name\":\"mail\",") && objects.lines().count() == 1, "{objects}");
         assert_eq!(server.run(&["tubes", "nosuch"]).code, 1);
     });
+}
+
+#[test]
+fn workers_that_do_not_reserve_and_holders_are_named() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "-t", "mail", "-r", "600", "a"]);
+    let mut worker = server.daemon.client();
+    worker.send(b"name mailer-1\r\nwatch mail\r\nname mailer-1\r\n").expect("a server");
+    (0..3).for_each(|_| drop(worker.reply().expect("a reply")));
+    let table = server.ok(&["connections"]);
+    let headings = "number client address protocol state job tube for left progress silent watches";
+    assert_eq!(table.lines().next(), Some(&*headings.replace(' ', "\t")));
+    assert!(table.contains("\tbeanstalk\tnot reserving\t-"), "{table}");
+    assert!(table.contains("\tbeanstalk\tidle\t-"), "a client that only watches default: {table}");
+    assert!(server.ok(&["connections", "--json"]).contains("\"state\":\"idle\""));
+    worker.reserve_job(1).expect("a job");
+    assert!(server.ok(&["stats", "-i", "1"]).contains("holder-name\tmailer-1\n"));
+    assert!(on_a_terminal(server.command(&["list", "mail"])).contains("  10m00s  "), "the time to run");
+}
+
+#[test]
+fn a_history_that_is_cut_off_is_reported() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "a", "b"]);
+    server.ok(&["delete", "1", "2"]);
+    let first = server.run(&["history", "-n", "1"]);
+    assert_eq!((first.code, first.out.lines().count()), (0, 2));
+    assert!(first.err.contains("showing only the newest 1 job; use -n 0 to list all"), "{}", first.err);
+    let all = server.run(&["history", "-n", "2"]);
+    assert_eq!((all.out.lines().count(), all.err.as_str()), (3, ""));
 }
 
 #[test]

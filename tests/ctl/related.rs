@@ -14,7 +14,7 @@ fn a_job_waits_for_all_members_of_a_group() {
     assert_eq!((early.code, early.out.as_str()), (2, ""), "no member has been put yet");
     assert!(early.err.contains("1 jobs wait for more members of group square"), "{}", early.err);
     let table = server.ok(&["tubes", "results"]);
-    assert_eq!(table.lines().nth(1), Some("results\t0\t0\t0\t0\t1\t0\t1\t0\t0\t0\t0"), "the job is in a column");
+    assert_eq!(table.lines().nth(1), Some("results\t0\t0\t0\t0\t1\t0\t1\t0\t0\t0\t-"), "the job is in a column");
     assert_eq!(server.feed(&["put", "--lines", "--group", "square"], b"1\n2\n3\n").code, 0);
     assert_eq!(server.figure("stats-job 1", "state"), "held");
     assert!(server.ok(&["list", "results"]).contains("held"));

@@ -131,7 +131,7 @@ fn top_shows_sorts_filters_and_opens() {
         screen.shows("default ");
         assert!(!screen.frame().contains("FILTER"), "{}", screen.frame());
         screen.press("?");
-        screen.shows("kick jobs of the marked tube");
+        screen.shows("kick jobs of tube, line, open job");
         screen.press("x");
         screen.press("q");
         assert_eq!(screen.end(), Some(0));
@@ -153,6 +153,9 @@ fn kicks_and_pauses_are_asked_first() {
         screen.press("K\x7f2\r");
         screen.shows("mail: 2 jobs kicked");
         assert_eq!(server.count("mail", "ready"), 2);
+        server.ok(&["bury", "1", "2"]);
+        screen.press("K\r");
+        screen.shows("mail: 1 job kicked");
         screen.press("p\x7f\x7f77\r");
         screen.shows("mail: paused for 77 s");
         assert_eq!(server.figure("stats-tube mail", "pause"), "77");
@@ -277,7 +280,7 @@ fn workers_failures_and_schedules_have_lists() {
     screen.press("\x1b/host\r");
     screen.shows(">mail                        1 ");
     screen.press("K\r");
-    screen.shows("mail: 1 jobs kicked");
+    screen.shows("job 2 kicked");
     screen.press("4");
     screen.shows(" none");
     screen.press("/\x7f\x7f\x7f\x7f\r");
@@ -294,6 +297,46 @@ fn workers_failures_and_schedules_have_lists() {
     screen.shows("late schedules 1");
     screen.press("1");
     screen.shows(">default");
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn a_kick_applies_to_the_open_job_or_the_marked_line() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "-t", "mail", "-r", "600", "a", "b", "c", "d", "e"]);
+    server.ok(&["bury", "1", "2", "3", "4"]);
+    let mut worker = server.daemon.client();
+    worker.reserve_job(5).expect("a job");
+    let states = || ["1", "2", "3", "4"].map(|id| server.figure(&format!("stats-job {id}"), "state"));
+    let mut screen = Screen::start(&server, &[], 80, 24);
+    screen.shows(">default");
+    screen.press("2");
+    screen.shows(" working mail");
+    screen.press("K");
+    screen.shows("a reserved job cannot be kicked");
+    screen.press("\r");
+    screen.shows("job 5 of mail");
+    screen.press("K\r");
+    screen.shows("job 5 not kicked: its state does not allow this");
+    screen.press("\x1b3");
+    screen.shows(">mail                        4          4");
+    screen.press("\rj");
+    screen.shows("job 3 of mail  2 of 4; up and down show the others");
+    screen.press("K");
+    screen.shows("kick job 3? Enter: yes, Escape: no _");
+    screen.press("\r");
+    screen.shows("job 3 kicked");
+    assert_eq!(states(), ["buried", "buried", "ready", "buried"]);
+    screen.press("\x1b");
+    screen.shows(">mail                        3          4");
+    screen.press("K");
+    screen.shows("kick the 3 jobs of this line? Enter: yes, Escape: no _");
+    screen.press("\x1b");
+    wait_until("the question has gone", || !screen.frame().contains("kick the"));
+    screen.press("K\r");
+    screen.shows("3 of 3 jobs kicked");
+    assert_eq!(states(), ["ready"; 4]);
     screen.press("q");
     assert_eq!(screen.end(), Some(0));
 }

@@ -78,7 +78,7 @@ fn a_hanging_job_can_be_revoked_and_its_command_is_killed() {
     assert_eq!((server.figure("stats-job 1", "state"), server.figure("stats-job 1", "last-error")).0, "buried");
     let refused = server.run(&["revoke", "1"]);
     assert_eq!(refused.code, 1, "{}", refused.err);
-    assert!(refused.err.contains("job 1 does not exist, or its state does not allow this"), "{}", refused.err);
+    assert!(refused.err.contains("job 1 is buried, not reserved"), "{}", refused.err);
 }
 
 /// The command does not read its input, which can be larger than a pipe's buffer.

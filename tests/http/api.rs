@@ -287,6 +287,25 @@ fn connections_are_sorted_found_and_revoked() {
 }
 
 #[test]
+fn a_late_schedule_names_the_job_that_blocks_it() {
+    let visited = serve(|_| ());
+    let mut queue = speak(&visited);
+    assert_eq!(queue("put 0 0 60 1 tub:t idp:nightly cron:@daily\r\nx"), "INSERTED 1 SCHEDULED");
+    assert_eq!(queue("kick-job 1"), "KICKED");
+    let schedule = visited.get("/api/schedules");
+    assert!(!schedule.contains("blocked-by"), "{schedule}");
+    assert_eq!(queue("kick-job 1"), "NOT_FOUND");
+    let blocker = || {
+        let schedule = visited.get("/api/schedules");
+        [value(&schedule, "blocked-by"), value(&schedule, "blocked-by-state")].map(str::to_owned)
+    };
+    assert_eq!(blocker(), ["2", "\"ready\""]);
+    assert!(queue("reserve-job 2").starts_with("RESERVED"));
+    assert_eq!(queue("bury 2 0"), "BURIED");
+    assert_eq!(blocker(), ["2", "\"buried\""]);
+}
+
+#[test]
 fn the_history_has_pages_and_a_chart_of_the_last_hour() {
     let visited = serve(|config| config.history = 50);
     let mut queue = speak(&visited);

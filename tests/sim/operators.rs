@@ -221,6 +221,8 @@ fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
         marks += &format!("\"holder\":{holder},");
     }
     text(&mut marks, "last-error", model.reason(stats.id));
+    let copy = stats.blocked_by.and_then(|id| model.state_of(id));
+    text(&mut marks, "blocked-by-state", copy.map_or("", State::word));
     marks
 }
 

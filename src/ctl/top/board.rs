@@ -35,7 +35,7 @@ impl Board {
     pub fn headings(self) -> &'static [(&'static str, usize)] {
         match self {
             Board::Workers => &[
-                ("WORKER", 22), ("JOB", 9), ("FOR", 7), ("LEFT", 7), ("PROGRESS", 9), ("SILENT", 7), ("STATE, TUBE", 0),
+                ("WORKER", 20), ("JOB", 9), ("FOR", 7), ("LEFT", 7), ("PROGRESS", 9), ("SILENT", 7), ("STATE, TUBE", 0),
             ],
             Board::Failed => &[("TUBE", 22), ("JOBS", 8), ("NEWEST", 11), ("REASON", 0)],
             Board::Schedules => &[
@@ -114,11 +114,6 @@ impl Boards {
     }
 }
 
-pub fn who(it: &StatsReply) -> String {
-    let names = ["client", "address", "protocol"].map(|key| it.text(key));
-    names.into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
-}
-
 fn worker(it: &StatsReply, with_ready: &[String]) -> Option<BoardRow> {
     let (state, age) = (it.text("state"), it.number("job-age"));
     let (tube, watches) = (it.text("job-tube").to_owned(), it.text("watches"));
@@ -126,10 +121,11 @@ fn worker(it: &StatsReply, with_ready: &[String]) -> Option<BoardRow> {
     if state == "idle" && !(is_stuck && it.number("idle") >= SILENT) {
         return None;
     }
-    let mut cells = vec![who(it)];
+    let mut cells = vec![lists::who(it)];
     let time = |key: &str| if it.text(key).is_empty() { String::new() } else { span(it.number(key)) };
     cells.push(it.text("job").to_owned());
     cells.extend([time("job-age"), time("time-left"), it.text("progress").to_owned(), time("idle")]);
+    let state = if is_stuck { "not reserving" } else { state };
     cells.push(match watches.strip_prefix("default ") {
         _ if state == "working" => format!("{state} {tube}"),
         Some(rest) => format!("{state} {rest} default"),
@@ -229,8 +225,8 @@ mod tests {
         let last = |text: &str| row(text).map(|row| (row.cells[6].clone(), row.is_highlighted, row.rank));
         let idle = "state: idle\nwatches: default mail\nidle";
         assert_eq!(last(&format!("{idle}: 9")), None, "the client may be about to reserve a job");
-        assert_eq!(last(&format!("{idle}: 10")), Some(("idle mail default".to_owned(), false, 1)));
-        assert_eq!(last(&format!("{idle}: 300")), Some(("idle mail default".to_owned(), true, 1)));
+        assert_eq!(last(&format!("{idle}: 10")), Some(("not reserving mail default".to_owned(), false, 1)));
+        assert_eq!(last(&format!("{idle}: 300")), Some(("not reserving mail default".to_owned(), true, 1)));
         assert_eq!(last("state: idle\nwatches: default\nidle: 300"), None);
         assert_eq!(last("state: waiting\nwatches: default\nidle: 9"), Some(("waiting default".to_owned(), false, 0)));
         let working = "state: working\nwatches: default mail\njob: 7\njob-tube: sms\njob-age";

@@ -5,8 +5,9 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::board::{who, Board, BoardRow, Boards};
+use super::board::{Board, BoardRow, Boards};
 use super::model::{Listing, Poll};
+use crate::ctl::lists::name_holder;
 use crate::ctl::prelude::*;
 
 pub const AT_ONCE: usize = 500;
@@ -14,6 +15,7 @@ pub const AT_ONCE: usize = 500;
 pub enum FetchRequest {
     Poll(Option<DetailTarget>, Option<Board>),
     Kick(String, u64),
+    KickJobs(Vec<u64>),
     /// Seconds to pause. 0 ends a pause.
     Pause(String, u64),
 }
@@ -142,7 +144,19 @@ impl Fetcher {
             FetchRequest::Kick(tube, count) => {
                 link.use_tube(&tube)?;
                 let reply = link.expect(&format!("kick {count}"), "KICKED")?;
-                FetchEvent::Done(format!("{tube}: {} jobs kicked", reply.number("KICKED").unwrap_or(0)))
+                FetchEvent::Done(format!("{tube}: {} kicked", job_count(reply.number("KICKED").unwrap_or(0))))
+            }
+            FetchRequest::KickJobs(ids) => {
+                let mut kicked = 0;
+                ask_each(&mut link, "kick-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
+                    kicked += u64::from(reply.line == "KICKED");
+                    Ok(())
+                })?;
+                let done = if kicked == 0 { "not kicked: its state does not allow this" } else { "kicked" };
+                FetchEvent::Done(match ids[..] {
+                    [id] => format!("job {id} {done}"),
+                    _ => format!("{kicked} of {} kicked", job_count(ids.len() as u64)),
+                })
             }
             FetchRequest::Pause(tube, seconds) => {
                 link.expect(&format!("pause-tube {tube} {seconds}"), "PAUSED")?;
@@ -188,12 +202,8 @@ fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
         Some(id) => link.query(&format!("stats-job {id}"))?,
         None => link.query(&format!("stats-tube {}", of.tube))?,
     };
-    if let Some(stats) = stats.as_mut().filter(|stats| stats.number("holder") > 0) {
-        let reply = link.ask(&format!("list-connections {} 1", stats.number("holder") - 1))?;
-        let page = yaml::objects(&reply.body);
-        if let Some(holder) = page.first().filter(|it| it.text("number") == stats.text("holder")) {
-            stats.push("holder-name", who(holder));
-        }
+    if let Some(stats) = &mut stats {
+        name_holder(link, stats)?;
     }
     match of.job {
         Some(id) => peek(link, "body", &format!("peek {id}"))?,

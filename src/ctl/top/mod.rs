@@ -26,6 +26,7 @@ const MAX_INTERVAL: u64 = 3600;
 enum Question {
     Filter,
     Kick(String),
+    KickJobs(Vec<u64>),
     Pause(String),
 }
 
@@ -220,7 +221,7 @@ impl Top {
     }
 
     fn visible_rows(&self) -> usize {
-        self.view.size.1.saturating_sub(screen::OTHER_LINES).max(1)
+        screen::capacity(&self.model, self.view.size)
     }
 
     fn handle_key(&mut self, key: Key) {
@@ -269,8 +270,7 @@ impl Top {
             Key::Char('+') => self.view.interval = (self.view.interval + 1).min(MAX_INTERVAL),
             Key::Char('-') => self.view.interval = (self.view.interval - 1).max(1),
             Key::Char('/') => self.prompt(Question::Filter),
-            Key::Char('K') => self.prompt_for_tube(Question::Kick),
-            Key::Char('p') => self.prompt_for_tube(Question::Pause),
+            Key::Char(key @ ('K' | 'p')) => self.prompt_for(key),
             Key::Char(letter) => {
                 if let Some(board) = Board::of_key(letter) {
                     self.turn_to(board);
@@ -304,17 +304,31 @@ impl Top {
         }
     }
 
-    fn prompt_for_tube(&mut self, question: fn(String) -> Question) {
+    /// The prompt is about the open or the marked object. A kick applies to the jobs of an open job or a line, if any.
+    fn prompt_for(&mut self, key: char) {
         let opened = self.view.detail.as_ref().map(|detail| detail.of.clone());
-        if let Some(opened) = opened.or_else(|| self.selected()) {
-            self.prompt(question(opened.tube));
-        }
+        let board = self.model.board.filter(|_| opened.is_none());
+        let Some(target) = opened.or_else(|| self.selected()) else { return };
+        let question = match (key, target.job, board) {
+            ('p', ..) => Question::Pause(target.tube),
+            (_, None, _) => Question::Kick(target.tube),
+            (_, _, Some(Board::Workers)) => {
+                self.view.status = "a reserved job cannot be kicked".to_owned();
+                return;
+            }
+            (_, Some(_), Some(Board::Failed)) => {
+                Question::KickJobs(self.model.listed()[self.view.selected].group.clone())
+            }
+            (_, Some(id), _) => Question::KickJobs(vec![id]),
+        };
+        self.prompt(question);
     }
 
     fn prompt(&mut self, question: Question) {
         let typed = match &question {
             Question::Filter => self.model.filter.clone(),
             Question::Kick(_) => "1".to_owned(),
+            Question::KickJobs(_) => String::new(),
             Question::Pause(_) => "60".to_owned(),
         };
         self.question = Some((question, typed));
@@ -327,6 +341,10 @@ impl Top {
             None => String::new(),
             Some((Question::Filter, typed)) => format!("only lines with: {typed}"),
             Some((Question::Kick(tube), typed)) => format!("kick how many jobs of {tube}? {typed}"),
+            Some((Question::KickJobs(ids), _)) => match ids[..] {
+                [id] => format!("kick job {id}? Enter: yes, Escape: no "),
+                _ => format!("kick the {} jobs of this line? Enter: yes, Escape: no ", ids.len()),
+            },
             Some((Question::Pause(tube), typed)) => format!("pause {tube} for how many seconds (0: resume)? {typed}"),
         };
     }
@@ -353,6 +371,7 @@ impl Top {
         let request = match (question, number) {
             (Question::Filter, _) => return self.change(|model| model.filter = typed.to_owned()),
             (Question::Kick(tube), Ok(count)) if count > 0 => FetchRequest::Kick(tube, count),
+            (Question::KickJobs(ids), _) => FetchRequest::KickJobs(ids),
             (Question::Pause(tube), Ok(seconds)) => FetchRequest::Pause(tube, seconds),
             _ => {
                 self.view.status = format!("{typed}: no such number; nothing done");

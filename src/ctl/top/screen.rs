@@ -7,7 +7,8 @@ use crate::ctl::prelude::*;
 
 pub const MIN_SIZE: (usize, usize) = (80, 24);
 
-pub const OTHER_LINES: usize = 6;
+/// Lines above and below the table, apart from the alarms.
+const OTHER_LINES: usize = 5;
 
 #[derive(Default)]
 pub struct View {
@@ -46,7 +47,7 @@ t r e d b o w u n a               sort by tube, ready, reserved, delayed,
 /                                 show only lines with this text; Escape: all
 + -                               look less often, more often
 space                             freeze, and go on
-K                                 kick jobs of the marked tube; asks first
+K                                 kick jobs of tube, line, open job; asks first
 p                                 pause it, or end its pause; asks first
 ?                                 this, and back
 q                                 quit
@@ -100,7 +101,7 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
 fn lines(model: &Model, view: &View) -> Vec<String> {
     let (width, height) = view.size;
     let mut lines = head(model, view);
-    let capacity = height - OTHER_LINES;
+    let capacity = capacity(model, view.size);
     match (&view.detail, view.shows_help) {
         (_, true) => {
             lines.push(String::new());
@@ -115,6 +116,11 @@ fn lines(model: &Model, view: &View) -> Vec<String> {
     lines.resize(height - 1, String::new());
     lines.push(last(view));
     lines
+}
+
+/// Returns the number of lines in a table.
+pub fn capacity(model: &Model, (width, height): (usize, usize)) -> usize {
+    height.saturating_sub(OTHER_LINES + alarms(model, width).len()).max(1)
 }
 
 fn head(model: &Model, view: &View) -> Vec<String> {
@@ -134,28 +140,58 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let skip = summary.puts.len().saturating_sub(capacity);
     let spark = spark(summary.puts.iter().copied().skip(skip), view.unicode);
     let third = format!("put/s {put:7}  done/s {:7}  {spark}", summary.done);
-    let alarms = fit(&alarms(model), width);
-    let color = if view.colors && !alarms.starts_with("no ") { "\x1b[33m" } else { "" };
-    vec![fit(&first, width), fit(&second, width), fit(&third, width), format!("{color}{alarms}")]
+    let mut lines = vec![fit(&first, width), fit(&second, width), fit(&third, width)];
+    for line in alarms(model, width) {
+        let color = if view.colors && !line.starts_with("no ") { "\x1b[33m" } else { "" };
+        lines.push(color.to_owned() + &fit(&line, width));
+    }
+    lines
 }
 
-/// The counts come last and are cut off first, because the header repeats some of them.
-fn alarms(model: &Model) -> String {
+/// Returns one or two lines with the alarms of the whole queue, or `no alarms`. The counts come last, because the
+/// header repeats some of them.
+fn alarms(model: &Model, width: usize) -> Vec<String> {
     let stats = &model.summary.stats;
-    let disk = ["full", "failing"].iter().find(|it| stats.text("binlog-state") == **it);
-    let mut alarms: Vec<String> = disk.map(|it| format!("disk {it}")).into_iter().collect();
-    alarms.extend(Some(stats.text("role")).filter(|it| !["", "active"].contains(it)).map(str::to_owned));
-    alarms.extend(Some("draining".to_owned()).filter(|_| stats.text("draining") == "true"));
-    let oldest = model.tubes.iter().max_by_key(|tube| tube.oldest).filter(|tube| tube.oldest >= LONG);
-    let of = |tube: &str, what: &str| format!("{} {what}", fit(tube, 20).trim_end());
-    alarms.extend(oldest.map(|tube| of(&tube.name, &format!("ready {}", span(tube.oldest)))));
-    alarms.extend(model.summary.longest.iter().map(|(tube, time)| of(tube, &format!("running {time}"))));
-    let counts = ALARMS.iter().map(|(key, what)| (stats.number(key), *what)).filter(|(count, _)| *count > 0);
-    alarms.extend(counts.map(|(count, what)| format!("{what} {count}")));
-    if alarms.is_empty() {
-        return "no alarms".to_owned();
+    let mut lines = vec!["ALARMS".to_owned()];
+    let mut add = |what: &str, value: &str| add_alarm(&mut lines, width, what, value);
+    let (disk, role) = (stats.text("binlog-state"), stats.text("role"));
+    if disk == "full" || disk == "failing" {
+        add("disk", disk);
     }
-    format!("ALARMS  {}", alarms.join("  "))
+    if !role.is_empty() && role != "active" {
+        add(role, "");
+    }
+    if stats.text("draining") == "true" {
+        add("draining", "");
+    }
+    let oldest = model.tubes.iter().max_by_key(|tube| tube.oldest).filter(|tube| tube.oldest >= LONG);
+    if let Some(tube) = oldest {
+        add(fit(&tube.name, 20).trim_end(), &format!("ready {}", span(tube.oldest)));
+    }
+    if let Some((tube, time)) = &model.summary.longest {
+        add(fit(tube, 20).trim_end(), &format!("running {time}"));
+    }
+    for (key, what) in ALARMS {
+        let count = stats.text(key);
+        if stats.number(key) > 0 {
+            add(what, count);
+        }
+    }
+    if lines[0].len() == "ALARMS".len() {
+        lines[0] = "no alarms".to_owned();
+    }
+    lines
+}
+
+/// Adds an alarm to the last line. If the first line is full, begins the second line.
+fn add_alarm(lines: &mut Vec<String>, width: usize, what: &str, value: &str) {
+    let last = lines.len() - 1;
+    let before = lines[last].len();
+    lines[last] += format!("  {what} {value}").trim_end();
+    if last == 0 && lines[0].chars().count() > width {
+        let alarm = lines[0].split_off(before);
+        lines.push("      ".to_owned() + &alarm);
+    }
 }
 
 fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
@@ -413,13 +449,14 @@ mod tests {
         let of = |text: &str| {
             let mut model = Model::default();
             model.summary.stats = StatsReply::parse(text);
-            alarms(&model)
+            alarms(&model, 80)
         };
         let text = of(wrong);
-        assert_eq!(text, "ALARMS  disk failing  buried 12  failed (1 h) 1234  paused tubes 3  late schedules 4");
+        let first = "ALARMS  disk failing  buried 12  failed (1 h) 1234  paused tubes 3";
+        assert_eq!(text, [first, "        late schedules 4"], "nothing is cut off");
         let fine = "current-jobs-buried: 0\nbinlog-state: ok\nrole: active\ndraining: false\n";
-        assert_eq!(of(fine), "no alarms");
-        assert_eq!(of("role: standby\ndraining: true\nbinlog-state: full\n"), "ALARMS  disk full  standby  draining");
+        assert_eq!(of(fine), ["no alarms"]);
+        assert_eq!(of("role: standby\ndraining: true\nbinlog-state: full\n"), ["ALARMS  disk full  standby  draining"]);
         let (at, running) = (Instant::now(), Some(("thumbs".to_owned(), "5m00s".to_owned())));
         let ages = [("mail", 806), ("sms", 299)];
         let tubes = ages.map(|(name, age)| (name.to_owned(), StatsReply::parse(&format!("oldest-ready-age: {age}"))));
@@ -427,7 +464,7 @@ mod tests {
         let names = ages.map(|(name, _)| name.to_owned()).to_vec();
         let mut model = Model::default();
         model.take(Poll { at, server, names, tubes: tubes.to_vec(), refused: Vec::new(), longest: running });
-        assert_eq!(alarms(&model), "ALARMS  draining  mail ready 13m26s  thumbs running 5m00s  buried 1");
+        assert_eq!(alarms(&model, 80), ["ALARMS  draining  mail ready 13m26s  thumbs running 5m00s  buried 1"]);
     }
 
     /// The marked line must keep its warning color, and an active filter must be visible.

@@ -1,7 +1,7 @@
 //! The web page for operators. A browser runs only the built-in style and script, identified by their hashes, and never
 //! code in a tube name or a job body. The page must not refer to other servers.
 
-/// Without the indentation and the comments of the source file.
+/// Without the indentation, the comments and most optional spaces of the source file.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 pub const PAGE: &[u8] = &{
     let (mut page, mut whole) = ([0; strip(SOURCE, &mut [0; SOURCE.len()])], [0; SOURCE.len()]);
@@ -16,7 +16,8 @@ pub const PAGE: &[u8] = &{
 
 const SOURCE: &[u8] = include_bytes!("page.html");
 
-/// Copies `source` without indentation and comment lines. Returns the number of bytes.
+/// Copies `source` without indentation, comment lines, and spaces and line feeds that neither HTML, CSS nor JavaScript
+/// needs. Returns the number of bytes.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     let (mut from, mut to) = (0, 0);
@@ -27,11 +28,19 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
         let is_comment = from + 1 < source.len() && source[from] == b'/' && source[from + 1] == b'/';
         loop {
             let byte = source[from];
-            if !is_comment {
+            from += 1;
+            let before = if to > 0 { page[to - 1] } else { 0 };
+            let after = if from < source.len() { source[from] } else { 0 };
+            let is_optional = match byte {
+                b'\n' => matches!(before, b';' | b'{' | b','),
+                b' ' if before == b'>' => page[to - 2] == b'=',
+                b' ' => matches!(before, b'=' | b'{' | b'+') || matches!(after, b'=' | b'{' | b'}' | b'+'),
+                _ => false,
+            };
+            if !is_comment && !is_optional {
                 page[to] = byte;
                 to += 1;
             }
-            from += 1;
             if byte == b'\n' || from == source.len() {
                 break;
             }
@@ -40,9 +49,9 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-pub const STYLE_HASH: &str = "zQJaRtZs9/wpFZtt4XVqvDnnowe2TomBrJWWvLKE038=";
+pub const STYLE_HASH: &str = "2uc7CmythONZcelgTcMMI87MwrxLKeMNb3ADFswy8Yc=";
 
-pub const SCRIPT_HASH: &str = "AQg1aYGLkeqy7d09VU+jcI3LHbcUrceZCyF/qXpZ0Ww=";
+pub const SCRIPT_HASH: &str = "BzuLzTwtL5NYF14YKkV/LwBqMipH0E3t4KbKpQ59h+A=";
 
 pub fn policy() -> String {
     format!(

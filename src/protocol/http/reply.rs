@@ -199,6 +199,9 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
                 members.number("job-age", job.taken_for(now).secs());
             }
         });
+        if let Some(copy) = stats.blocked_by.and_then(|id| engine.job(id)) {
+            members.text("blocked-by-state", copy.state().word().as_bytes());
+        }
     }
     let body = job.body();
     members.number("size", body.len() as u64);
