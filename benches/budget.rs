@@ -28,7 +28,8 @@ const OTHER_COMPILER: f64 = 10.0;
 /// (measured in November 2026), and exceeds the table by at least 5.8 %.
 const TIMED_TOLERANCE: f64 = 5.0;
 
-/// The numbers of operations of a short and a long run, whose difference excludes the startup.
+/// The numbers of operations of a short and a long run. Subtracting the measurement of the short run from that of the
+/// long run removes the startup.
 const RUNS: [usize; 2] = [1_000, 5_000];
 
 /// The minimum and the maximum number of pairs of timed runs. If the static program seems slow, the pairs are repeated,

@@ -245,7 +245,8 @@ fn settings(cases: &mut Cases) {
     cases.add(&name, verbs, taken, move |world| (0..verbs).for_each(|_| world.take_turns()));
 }
 
-/// Measures tubes that are watched, and tubes that merely exist.
+/// Measures operations while a client watches many tubes, operations beside many tubes that nobody watches, and
+/// connections.
 fn tubes(cases: &mut Cases) {
     let (watched, many) = (cases.count(1000), cases.count(33_000));
     cases.add("watch", many, World::new, move |world| world.watch(many));

@@ -1,8 +1,8 @@
 //! Tests the subcommands of the real program against a real beanpole and, if installed, beanstalkd.
 //!
-//! Owns the start of both servers. The variable `BEANSTALKD` names the executable of beanstalkd. Without the variable,
-//! the tests try the paths of Debian and of `make compat`. If no executable exists, the tests with beanstalkd are
-//! skipped with a message.
+//! Starts both servers. The variable `BEANSTALKD` names the executable of beanstalkd. Without the variable, the tests
+//! try the paths of Debian and of `make compat`. If no executable exists, the tests with beanstalkd are skipped with a
+//! message.
 
 mod daemon;
 

@@ -296,8 +296,8 @@ fn await_figure(client: &mut Client, tube: &str, key: &str, wanted: u64) -> u64 
     wanted
 }
 
-/// Measures a bystander while one event affects many jobs: jobs that wait for a group are released, the jobs of a
-/// disconnected worker become dead letters, and many schedules run each second.
+/// Measures the longest round trip of another client while one event affects many jobs: jobs that wait for a group are
+/// released, the jobs of a disconnected worker become dead letters, and many schedules run each second.
 pub fn bulk(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let failed = |error: beanpole::ClientError| error.to_string();

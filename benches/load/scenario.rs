@@ -27,7 +27,7 @@ pub struct Goals {
     pub p99: f64,
 }
 
-/// Determines the peer, the requirements, and the runs that include a scenario.
+/// Determines what a scenario is compared with, what it requires, and which runs include it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Part of quick runs and full runs.

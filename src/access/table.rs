@@ -90,7 +90,7 @@ impl AccessTable {
     }
 }
 
-/// Only exists with an access file. Without one, every client has all rights.
+/// Exists only if the server has an access file. Without one, every client has all rights.
 #[derive(Debug)]
 pub struct ClientAccess {
     table: Arc<AccessTable>,

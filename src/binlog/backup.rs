@@ -1,5 +1,5 @@
-//! Backup of a log, even while a server is writing to the log: copies segments from the oldest to the newest, and
-//! decides which segments to copy again. Takes no lock, and must not depend on jobs.
+//! Backs up a log, even while a server is writing to it: copies the segments from the oldest to the newest, and decides
+//! which segments to copy again. Takes no lock. Must not interpret job records.
 
 use std::io;
 

@@ -16,7 +16,7 @@ pub struct RecordHead {
     sum: u32,
 }
 
-/// [`RecordHead::read`] needs this many bytes for any head.
+/// The maximum number of bytes that [`RecordHead::read`] needs.
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
 impl RecordHead {

@@ -158,7 +158,8 @@ impl<'a> Field<'a> for Rest<'a> {
     }
 }
 
-/// The index of a state is its bit in a mask. Dead letters have the letter [`DEAD`] instead.
+/// The byte that encodes each state. The index of a state is its bit number in a mask. A dead letter is encoded as
+/// [`DEAD`], not as a buried job.
 pub const STATES: [(u8, State); 7] = [
     (b'r', State::Ready),
     (b'd', State::Delayed),

@@ -51,7 +51,7 @@ pub type Visit<'a> = &'a mut dyn FnMut(Scanned) -> bool;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     pub at: u64,
-    /// The offset after the last nonzero byte, or else `at`.
+    /// The offset after the last nonzero byte, or `at` if there are only zero bytes from `at` on.
     pub used: u64,
 }
 

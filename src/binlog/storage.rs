@@ -149,7 +149,7 @@ impl Opened {
             Err(Errno::EWOULDBLOCK) => return Err(busy(&holder(open_in(&self.folder, LOCK, OFlag::O_RDONLY).ok()))),
             result => result,
         };
-        // A process of root must not overwrite another file through a symbolic link.
+        // A process that runs as root must not overwrite another file through a symbolic link.
         Locks::of(folder, || open_in(&self.folder, LOCK, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW))
     }
 }

@@ -116,7 +116,8 @@ fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log, _)| log)
 }
 
-/// Passes offset and length of each block with a nonzero byte to `visit`. Stops and returns `false` if `visit` does.
+/// Passes the offset and the length of each block that has a nonzero byte to `visit`. If `visit` returns `false`, stops
+/// and returns `false`.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,

@@ -161,8 +161,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges the last two pieces if the same sync makes both durable, which takes less time and memory than a buffer
-    /// for each write.
+    /// Merges the last two pieces if the same sync makes both durable. A shared buffer takes less time and memory than
+    /// one buffer for each write.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);

@@ -270,8 +270,7 @@ impl Client {
         self.request_job(&format!("reserve-job {id}"), "RESERVED")
     }
 
-    /// Deletes a job, unless another client has reserved the job or no such job exists. These jobs fail with
-    /// `NOT_FOUND`.
+    /// Deletes a job. Fails with `NOT_FOUND` if another client has reserved the job or if no such job exists.
     pub fn delete(&mut self, id: u64) -> Result<()> {
         self.request(&format!("delete {id}"), "DELETED")
     }

@@ -33,7 +33,8 @@ pub struct Origin {
     /// A random number, or 0 if unknown.
     pub journal: u64,
     pub epoch: Epoch,
-    /// The writer and its number of the last applied entry, which together are unique.
+    /// The writer of the last applied entry, and the number that the writer gave to this entry. Together, they are
+    /// unique.
     pub last: Option<(u64, u64)>,
 }
 

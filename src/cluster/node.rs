@@ -47,7 +47,8 @@ const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 /// Heartbeats for an estimate of the clock difference, because a single heartbeat can be late.
 const BEATS: usize = 10;
 
-/// After this time without a sign of life, a standby verifies its copy before it claims the log.
+/// If a standby has seen no activity of the active server for this long, it verifies its copy, in case it must claim
+/// the log.
 const VERIFY: Duration = Duration::from_secs(1);
 const COMPACTION: Duration = Duration::from_secs(10);
 

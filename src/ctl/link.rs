@@ -29,7 +29,7 @@ impl ServerName {
         }
     }
 
-    /// Accepts `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, and URLs of client libraries.
+    /// Accepts `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, and the URLs that client libraries accept.
     pub fn parse(text: &str) -> Result<ServerName> {
         let forms = format!("must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST");
         let invalid = |reason: &str| Problem::usage(format!("invalid server: {text}; {reason}"));

@@ -1,4 +1,4 @@
-//! The parser for the server's statistics and lists, which are a subset of YAML. Tube names are quoted if they contain
+//! The parser for the server's statistics and lists, which use a subset of YAML. Tube names are quoted if they contain
 //! special characters.
 
 use crate::protocol::text::{self, is_any_name, push_tube_name, unquote};

@@ -71,7 +71,7 @@ pub struct Limits {
     pub kept_memory: u64,
     pub max_tubes: usize,
     pub max_watched: usize,
-    /// The tubes of a client that watches at most this many are searched in one call, even without remaining steps.
+    /// If a client watches at most this many tubes, they are searched in one call, even if no steps remain.
     pub few_watched: usize,
     /// A job with [`CompletionPolicy::Tell`] fails after this many lost workers. `None` means unlimited.
     pub max_losses: Option<u32>,

@@ -97,7 +97,8 @@ impl ReadyFile {
     /// same number.
     #[allow(unsafe_code)]
     pub fn claim(number: RawFd) -> io::Result<ReadyFile> {
-        // SAFETY: the file is only inspected. If it is not open, the call returns an error.
+        // SAFETY: the borrow is used only for system calls in this function, and does not close the file. If the file
+        // is not open, `fcntl` returns an error.
         let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
         fcntl(file, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         if system::is_listener(file) {

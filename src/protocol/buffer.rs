@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// In bytes. A buffer is freed when all its bytes are sent, so that of a slow client could otherwise grow forever.
+/// In bytes. A chunk is freed only when all its bytes have been sent, so a single buffer of a slow client could grow
+/// without bound.
 const CHUNK: usize = 256 * 1024;
 
 /// Initial bytes of a buffer, sufficient for most replies.

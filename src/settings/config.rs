@@ -109,7 +109,7 @@ pub struct Config {
     pub http_port: u16,
     /// A file whose first line is the token that HTTP clients must send. `None` means that no token is required.
     pub http_token: Option<PathBuf>,
-    /// The settings of individual protocols.
+    /// Settings that apply to one protocol only, such as the maximum size of a Gearman packet.
     pub protocols: crate::protocol::ProtocolSettings,
     /// Stops the server when no jobs are left after a call of [`crate::Server::drain`].
     pub ends_when_drained: bool,

@@ -21,8 +21,8 @@ pub fn nobody() -> User {
 /// Runs a copy of the program, in a world-readable directory, as the user nobody. Requires root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
-    // Executing a file fails while any process has it open for writing. If this process copied the file instead of
-    // cp(1), a child of another test could inherit the descriptor.
+    // Executing a file fails while any process has it open for writing. If this process, instead of cp(1), copied the
+    // file, a child of another test could inherit the descriptor.
     assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
     fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");

@@ -48,7 +48,7 @@ fn random_bytes() {
             let number = random.pick(&[0, 1, 2, 3, 1 << 31, u64::MAX, u32::MAX as u64]);
             let length = random.below(6000) as usize;
             let mut bytes = random.bytes(length);
-            // Many small bytes result in plausible lengths.
+            // Many bytes are 0 or 1, so that length fields often have plausible values.
             (0..length).step_by(3).for_each(|place| bytes[place] &= random.pick(&[0, 1, 0xff]));
             let name = if random.once_in(5) { format!("segment.{number}") } else { format!("segment.{number:010}") };
             disk.put_file(&name, bytes);

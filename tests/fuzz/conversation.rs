@@ -39,7 +39,7 @@ struct Stage {
     /// The index of the client that sent last.
     speaker: usize,
     /// `true` if the splitting can affect the replies, because a client sent input while another client had commands
-    /// after a command that waits.
+    /// queued behind a waiting command.
     raced: bool,
 }
 

@@ -20,7 +20,7 @@ const DAWN: Time = Time::from_nanos(1_700_000_000_000_000_000);
 /// The ID, tube, state and body of a job, which a restart must preserve.
 type Kept = (u64, Vec<u8>, String, Vec<u8>);
 
-/// How often the log's threads run, which also rewrite and rename damaged segments.
+/// The number of times that the log's threads run. They also rewrite and rename damaged segments.
 const ROUNDS: usize = 100;
 
 /// The journal and the engine, which share one lock in the server.

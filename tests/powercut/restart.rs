@@ -27,7 +27,7 @@ pub struct Cut {
     pub seed: u64,
 }
 
-/// The data that remains after a cut, and the conditions for the verdict.
+/// The files that remain after a cut, and the recorded history by which the restart is judged.
 pub struct Left {
     pub files: BTreeMap<String, Vec<u8>>,
     pub heading: Heading,

@@ -27,7 +27,7 @@ pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut ()) -> R) -> R;
 }
 
-/// A storage that bodies need not reach before their commands.
+/// A storage that never requires a body to be staged before its command is executed.
 pub struct Storage;
 
 impl Storage {

@@ -107,8 +107,8 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
         (seed >> 24) as u8
     };
     for cut in (0..hello.len()).step_by(3) {
-        // Truncated handshakes, alone or followed by random bytes, handshakes with a changed byte, and random bytes.
-        // The connection is left open, half-closed, or closed.
+        // Send truncated handshakes (alone or followed by random bytes), handshakes with one changed byte, and random
+        // bytes. Then leave the connection open, half-close it, or close it.
         let mut bytes = hello[..cut].to_vec();
         match cut % 4 {
             0 => {}

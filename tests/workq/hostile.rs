@@ -112,8 +112,8 @@ pub fn nonsense(seed: u64, connections: usize) -> usize {
         if world.ended(&who) {
             continue;
         }
-        // The rest of announced data. Only an extremely large announced size would make the server treat the next
-        // command as data.
+        // Send the rest of the announced data, so that the server treats the next line as a command unless the
+        // announced size is extremely large.
         let end = [vec![b'z'; 70_000], b"\r\n\r\ninspect queues 0 1\r\n".to_vec()].concat();
         world.send(&who, &end);
         world.pass(Duration::from_secs(86_400));

@@ -1,4 +1,4 @@
-//! The background thread of `top` that queries the server, which keeps `top` responsive while the server hangs. With
+//! The background thread of `top`, which queries the server so that `top` stays responsive while the server hangs. With
 //! many tubes, a poll queries only some of the tubes.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};

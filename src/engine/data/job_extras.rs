@@ -77,7 +77,8 @@ pub enum DedupKey {
     Id([u8; 16]),
 }
 
-/// `After` waits for all members, including those of a group that does not exist yet if `even_if_new` is set.
+/// `After` waits for all members of the group. If the group has no members yet, the job is held only with
+/// `even_if_new`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tie {
     Member,

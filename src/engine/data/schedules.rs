@@ -279,8 +279,9 @@ impl Recurrence {
         }
     }
 
-    /// Limits `due`, which is too late if the clock was set back. The limit is the second calendar time after `now +
-    /// delay`, or the first run of a new [`Recurrence::Every`].
+    /// Limits `due`, which may be too late if the clock was set back. The limit is the second matching minute after
+    /// `now + delay` for [`Recurrence::Minutes`], and `now` plus the longer of the delay and the interval for
+    /// [`Recurrence::Every`].
     pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
         let begin = now + delay;
         match self {

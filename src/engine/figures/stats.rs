@@ -79,7 +79,7 @@ pub struct JobStats<'a> {
     pub history: History,
     pub fails: u8,
     pub tries_left: Option<u8>,
-    /// The number of skipped copies of a schedule since the last put.
+    /// The number of runs of a schedule that were skipped since it last put a copy.
     pub missed: u32,
     /// The existing copy of a schedule whose last run was skipped.
     pub blocked_by: Option<JobId>,

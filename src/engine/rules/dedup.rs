@@ -13,8 +13,8 @@ use crate::engine::{Engine, Refused, Steps};
 /// Extras per key lookup. Unless keys are unique per tube, a name that more tubes use is refused.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
-/// The maximum number of findable jobs with the same key in a tube that are not buried. A kicked dead letter can share
-/// its key with a job that was put later.
+/// For each tube and key, at most this many jobs that are not buried can be found. There can be more than one, because
+/// a dead letter that is kicked can have the same key as a job that was put later.
 const TWINS: usize = 16;
 
 /// Steps of a search by name in all tubes at once.

@@ -1,6 +1,6 @@
-//! An allocator for static programs. musl's allocator maps and unmaps memory so often that queues with bodies of
-//! several hundred bytes use twice the CPU time. Large blocks are mapped separately. dlmalloc allocates small blocks,
-//! and returns unused segments to the system.
+//! An allocator for static programs. It maps large blocks separately, and allocates small blocks with dlmalloc, which
+//! returns unused segments to the system. With musl's allocator, which often maps and unmaps memory, queues with bodies
+//! of several hundred bytes use twice the CPU time.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;

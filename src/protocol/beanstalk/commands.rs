@@ -1,5 +1,6 @@
 //! The table of beanstalk commands, and the parsers of their arguments. A line belongs to the first row whose word is a
-//! prefix of the line. As in beanstalkd, `statsx` is therefore a malformed `stats`, and `putx` is unknown.
+//! prefix of the line. As in beanstalkd, `statsx` is therefore a malformed `stats`. `putx` is unknown, because the word
+//! of `put` ends with a space.
 
 use super::command::{Command, Long, PartialList};
 use super::extensions::{read_settings, Extension, Extensions};

@@ -31,7 +31,7 @@ pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mu
     progress
 }
 
-/// Returns `-` for a job identified by its body, and a Workq job's UUID.
+/// Returns the name of the job, the UUID of a Workq job, or `-` for a job that is identified by its body.
 pub fn unique(unique: &DedupKey) -> Vec<u8> {
     match unique {
         DedupKey::None => Vec::new(),

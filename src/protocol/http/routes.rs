@@ -1,4 +1,4 @@
-//! The table of HTTP routes.
+//! The HTTP routes, with the method, the path, the arguments and the required right of each.
 
 use super::action::Method::{self, Get, Post};
 use super::action::{once, wrong, Arguments, HttpAction, HttpTarget, Parsed, RequestTarget};

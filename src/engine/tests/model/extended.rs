@@ -216,7 +216,7 @@ impl Model {
         self.tell_awaiting(id, &Outcome::Failed(Body::default()));
     }
 
-    /// Handles the end of a reservation because the holder disconnected or the time to run ended.
+    /// Handles a reservation that ended because the holder disconnected or the time to run was over.
     pub fn lose(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.is_last_try(id) {

@@ -41,7 +41,7 @@ impl Model {
         (members + waiting > 0).then_some((members as u64, waiting as u64, ended))
     }
 
-    /// Removes groups without members and waiting jobs, and waits of jobs that are no longer held.
+    /// Removes groups that have neither members nor waiting jobs, and the wait entries of jobs that are no longer held.
     pub(super) fn tidy_groups(&mut self) {
         let held = |id: &JobId| self.job(*id).is_some_and(|job| job.place == Place::Held);
         let ids: Vec<JobId> = self.extended.waits.keys().copied().filter(|id| !held(id)).collect();

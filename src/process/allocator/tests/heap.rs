@@ -1,6 +1,6 @@
 //! Tests of the heap for static programs.
 //!
-//! Owns sequences of allocations of many sizes. Must not depend on the allocator of the test program.
+//! Defines sequences of allocations of many sizes. Must not depend on the allocator of the test program.
 
 use super::*;
 
