@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog, Tail};
 
-/// Older copies and reports, in milliseconds, are late.
+/// A standby's copy or a server's report is outdated if it is older than this, in milliseconds.
 const LATE: u64 = 10_000;
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 const BEAT: Duration = Duration::from_secs(2);
@@ -152,7 +152,8 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
         if claimant == node.as_bytes() && state.starts_with("active") {
             return Ok(());
         }
-        if state.starts_with("ended") {
+        // A `lost` server may have entries that are not in the log.
+        if ["ended", "lost"].iter().any(|end| state.starts_with(end)) {
             return Err(io::Error::other(format!("{node} has ended; start it first")));
         }
         let goal = *goal.get_or_insert_with(|| state_of(claimant).map_or(0, |state| Report::read(state).entry));
@@ -210,7 +211,7 @@ mod tests {
         promote("a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
         log.publish("b", "standby 12 10.0.0.2:11300").expect("memory");
-        // A `lost` server may have entries that are not in the log.
+        log.publish("z", "lost 12 10.0.0.9:11300").expect("memory");
         assert!(promote("z").is_err());
         promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
