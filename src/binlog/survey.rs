@@ -8,6 +8,7 @@ use std::io;
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::{in_file, is_bad_disk, OpenError, Storage};
 
+/// Bytes per read in the search for nonzero bytes.
 const STRETCH: usize = 256 * 1024;
 
 #[derive(Clone, Copy, Debug)]

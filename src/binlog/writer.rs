@@ -22,6 +22,7 @@ pub enum SyncMode {
     Never,
 }
 
+/// Bytes that are merged into one [`Piece`].
 const JOINED: usize = 64 * 1024;
 
 struct Piece {

@@ -55,6 +55,7 @@ use std::collections::VecDeque;
 use self::log::News;
 use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
+/// The event queue keeps at most this capacity.
 const KEPT_EVENTS: usize = 4096;
 
 pub const FEW_WATCHED: usize = 64;

@@ -1,4 +1,5 @@
-//! What clients may view: the properties and the statistics of connections, and sums over the visible tubes.
+//! The registry of connections, and what clients may view: the properties and the statistics of connections, and sums
+//! over the visible tubes.
 
 use std::fmt::Display;
 

@@ -41,6 +41,7 @@ pub const MAX_HTTP: usize = 64;
 /// HTTP connections above [`MAX_HTTP`] that are accepted until idle connections are closed.
 const EXTRA_HTTP: usize = 16;
 
+/// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
 pub struct Admission {

@@ -11,6 +11,7 @@ use crate::protocol::Output;
 /// Pause while deferred work is left, so that other threads get CPU time even with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 
+/// Interval between checks for memory to return to the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause after an urgent return of memory, as a multiple of its duration, because it blocks other threads.

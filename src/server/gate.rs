@@ -22,10 +22,13 @@ pub const MAX_UNAUTHENTICATED: usize = 1024;
 /// Includes the time for the TLS handshake.
 pub const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Delay of the reply to a wrong token.
 pub const FAILED_AUTH_DELAY: Duration = Duration::from_secs(1);
 
+/// Minimum time between two lines of a [`LogLimit`].
 const QUIET: Duration = Duration::from_secs(1);
 
+/// Maximum number of errors in one message.
 const MAX_ERRORS: usize = 5;
 
 pub struct Gate {

@@ -15,7 +15,8 @@ use super::durability::Durability;
 use super::gate::Gate;
 use super::host::Process;
 use super::memory::Memory;
-use super::reports::{self, CommandEntry, Stay, Stays};
+use super::recovery;
+use super::reports::{CommandEntry, Stay, Stays};
 use super::space::SpaceRequest;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
@@ -118,7 +119,7 @@ impl Hub {
         let fingerprints = core.engine.fingerprints();
         let mut log = None;
         if let Some(storage) = storage {
-            let opened = reports::recover(storage, &config, &mut core.engine, clock.now())?;
+            let opened = recovery::recover(storage, &config, &mut core.engine, clock.now())?;
             clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
             process.syncs = Some(opened.wal.sync_times.clone());

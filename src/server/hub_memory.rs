@@ -13,8 +13,10 @@ const MIN_EVENTS: usize = 16 << 10;
 /// Like `MIN_EVENTS`, if unread replies exceed their share of memory and the client's socket is full.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
+/// Values that the timer thread frees before it checks for deadlines. Freeing may be slow.
 const DROPPED: usize = 16;
 
+/// Delay before freed memory is returned to the system, or `GIVE_BACK_SOON` if this is urgent.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 

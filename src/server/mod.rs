@@ -14,6 +14,7 @@ mod hub_memory;
 mod listener;
 mod memory;
 mod pool;
+mod recovery;
 mod reports;
 mod running;
 mod segments;
@@ -453,6 +454,7 @@ fn bind_first(name: (&str, u16), tls: bool) -> io::Result<Bound> {
     Err(failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
 }
 
+/// The minimum length of a token, in bytes.
 const MIN_HTTP_TOKEN: usize = 16;
 
 /// Also tells HTTP which protocols are enabled. Must precede the switch to another user.

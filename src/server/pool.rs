@@ -41,7 +41,7 @@ const FIRST_CONNECTIONS: usize = 4096;
 /// Queued connections to serve before changes are written to the log.
 const TURNS: u32 = 8;
 
-/// Each of more active connections gets fewer engine steps per turn.
+/// The steps of a turn are divided by the number of active connections per this many, rounded down.
 const MANY_ACTIVE: usize = 32;
 
 /// While memory is short, connections that have been silent for `INACTIVE` are dropped at this interval.
@@ -54,16 +54,20 @@ const MAX_SHORTAGE: Duration = Duration::from_secs(5);
 /// A new access file is applied to this many connections before other work continues.
 const RENEWALS: usize = 1024;
 
+/// Maximum connections dropped in one batch.
 const DROPPED: usize = 64;
 
+/// Connections with fewer bytes are not dropped.
 const MIN_DROPPED: u64 = 4 * 1024;
 
+/// For sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Anyone can cause these lines: late authentications, and too many HTTP clients.
 static LATE: LogLimit = LogLimit::new();
 static EXTRA: LogLimit = LogLimit::new();
 
+/// Interval between checks for unsent replies.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
 pub struct PoolThread {
@@ -517,6 +521,7 @@ impl PoolThread {
     }
 }
 
+/// A thread that is still writing at the second check is relieved.
 const RELIEF_CHECK: Duration = Duration::from_millis(10);
 
 /// The states of the pool threads that are writing to the log. The spare thread takes over a state that waits too long.

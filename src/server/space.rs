@@ -16,7 +16,8 @@ pub const RETRY: Duration = Duration::from_millis(250);
 /// How often the existence of all segments is checked.
 pub const CHECK: Duration = Duration::from_millis(500);
 
-/// A client that does not read replies can leave space unused that it waited for.
+/// How long space stays reserved for connections that waited for it. A client that does not read replies can leave the
+/// space unused.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
 /// Other work, such as compaction, can use up the space. Afterwards, the command is executed or refused.

@@ -97,7 +97,8 @@ pub enum Deferred {
     LongCommand(LongCommand),
 }
 
-/// Additional commands are abandoned when their clients disconnect.
+/// The maximum number of commands that continue without a client. Additional commands are abandoned when their clients
+/// disconnect.
 pub const MAX_OPERATIONS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -188,7 +189,7 @@ impl Deadlines {
     }
 }
 
-/// Additional commands are not resumed after a crash.
+/// The maximum number of unfinished commands in the log. Additional commands are not resumed after a crash.
 pub const MAX_OPEN: u32 = 1024;
 
 /// The server completes these commands after a crash.

@@ -127,6 +127,7 @@ pub struct ClientState {
 /// malloc maps a table of this capacity separately, so its growth leaves no copy behind.
 const FIRST_CLIENTS: usize = 2048;
 
+/// The unit of connection times is 2^30 ns, about a second. A power of two avoids a division.
 const ACTIVITY_UNIT: u32 = 30;
 
 pub(in crate::engine) fn time_since(then: u32, now: Time) -> Span {

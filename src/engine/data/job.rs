@@ -110,6 +110,7 @@ impl State {
 pub enum JobFlag {
     Bound = 1,
     Volatile = 2,
+    /// The holder of the job has disconnected, and the job will be released.
     Leaving = 4,
     /// The job is in the run of the tube's [`ReadyQueue`](super::ReadyQueue), not in the heap.
     InRun = 8,

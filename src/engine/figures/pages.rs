@@ -55,6 +55,7 @@ impl NamePage {
     }
 }
 
+/// The maximum length of a queue that is read completely.
 const SHORT: u64 = 512;
 
 #[derive(Debug)]

@@ -89,9 +89,10 @@ pub struct JobStats<'a> {
     pub progress: Option<(u32, u32)>,
 }
 
+/// The maximum length of a queue in which each watch is checked.
 const COUNTED: usize = 1024;
 
-/// Only these watched tubes of a client determine which users may see the client.
+/// The maximum number of tubes shown for a client. Only these determine which users may see the client.
 pub const SHOWN_TUBES: usize = 16;
 
 #[derive(Debug)]
@@ -114,6 +115,7 @@ pub struct ClientStats<'a> {
 /// The searched states, in the order of [`OldestIds`].
 const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
 
+/// The maximum length of a queue that is read completely.
 const SHORT: usize = 128;
 
 /// An ID and a creation time.

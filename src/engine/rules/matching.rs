@@ -10,7 +10,8 @@ use std::num::NonZeroU16;
 use crate::engine::data::*;
 use crate::engine::Engine;
 
-/// Most workers request a job within a network round trip.
+/// If ready jobs remain, another worker is notified after this time. Most workers request a job within a network round
+/// trip.
 const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {

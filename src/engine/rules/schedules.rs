@@ -7,6 +7,7 @@ use crate::engine::data::*;
 use crate::engine::log::{logged_options, Change, CHANGE_SIZE, PUT_SIZE};
 use crate::engine::{Engine, Refused};
 
+/// Delay before the next try of a refused copy.
 const RETRY: Span = Span::from_secs(1);
 
 /// Delay before the next try of all schedules while the log is creating space for a copy.

@@ -31,7 +31,9 @@ impl Default for FindReserved {
     }
 }
 
+/// A command ends after it has skipped more than this many jobs.
 const MAX_SKIPPED: usize = 4096;
+/// The maximum number of jobs per reading of the queue.
 const BATCH: u64 = 64;
 
 impl Engine {

@@ -17,6 +17,7 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::pages::{show_past, HistoryWalk};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
+/// Appends no reply if the client must wait.
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
@@ -34,6 +35,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
+        // Claims space in the log. The commands above claim it themselves.
         ref other if other.lacks_log_room(engine) => reply::words(out, reply::OUT_OF_MEMORY),
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri, delay, dead_from } => {
