@@ -75,9 +75,10 @@ impl Boards {
     pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Rows {
         self.with_ready.retain(|tube| names.binary_search(tube).is_ok());
         for (tube, stats) in tubes {
-            self.with_ready.retain(|other| other != tube);
-            if stats.number("current-jobs-ready") > 0 {
-                self.with_ready.push(tube.clone());
+            match (self.with_ready.binary_search(tube), stats.number("current-jobs-ready") > 0) {
+                (Ok(at), false) => drop(self.with_ready.remove(at)),
+                (Err(at), true) => self.with_ready.insert(at, tube.clone()),
+                _ => {}
             }
         }
         let mut rows = Vec::new();
@@ -114,10 +115,14 @@ impl Boards {
     }
 }
 
+fn is_in(sorted: &[String], name: &str) -> bool {
+    sorted.binary_search_by(|other| other[..].cmp(name)).is_ok()
+}
+
 fn worker(it: &StatsReply, with_ready: &[String]) -> Option<BoardRow> {
     let (state, age) = (it.text("state"), it.number("job-age"));
     let (tube, watches) = (it.text("job-tube").to_owned(), it.text("watches"));
-    let is_stuck = state == "idle" && watches.split(' ').any(|tube| with_ready.iter().any(|ready| ready == tube));
+    let is_stuck = state == "idle" && watches.split(' ').any(|tube| is_in(with_ready, tube));
     if state == "idle" && !(is_stuck && it.number("idle") >= SILENT) {
         return None;
     }
@@ -220,7 +225,7 @@ mod tests {
 
     #[test]
     fn clients_are_listed_by_what_they_do() {
-        let with_ready = ["mail".to_owned()];
+        let with_ready = ["a", "mail", "z"].map(str::to_owned);
         let row = |text: &str| worker(&StatsReply::parse(text), &with_ready);
         let last = |text: &str| row(text).map(|row| (row.cells[6].clone(), row.is_highlighted, row.rank));
         let idle = "state: idle\nwatches: default mail\nidle";
