@@ -120,14 +120,14 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
         return Err(Problem::usage("--count requires --tube"));
     }
     for_each_job(call, out, &mut |link, id| {
-        let Err(problem) = link.expect(&format!("kick-job {id}"), "KICKED") else { return Ok("kicked") };
-        let stats = job_stats(link, id);
-        let why = match (stats.text("state"), stats.number("missed")) {
-            ("scheduled", 0) => "the server cannot take a copy of the job now",
-            ("scheduled", _) => "the last copy, or another job with the same key, is still in the tube",
-            _ => return Err(problem),
-        };
-        Err(Problem::refused(format!("schedule {id} was not run: {why}")))
+        let command = format!("kick-job {id}");
+        match &*link.ask(&command)?.line {
+            "KICKED" => Ok("kicked"),
+            "NOT_FOUND" if job_stats(link, id).text("state") == "scheduled" => Err(Problem::refused(format!(
+                "schedule {id} was not run: the last copy, or another job with the same key, is still in the tube"
+            ))),
+            line => Err(refusal(&command, line)),
+        }
     })
 }
 

@@ -275,7 +275,7 @@ fn a_dead_letter_keeps_its_origin() {
     let id = dead_letter(&mut life, false, Span::from_secs(5));
     life.now = life.now + Span::from_secs(6);
     verb(&mut life, |engine, now| {
-        engine.kick_job(id, now);
+        let _ = engine.kick_job(id, now);
     });
     assert!(life.access.with(|_, engine| engine.job(id).is_none()));
     // A worker reports the outcome of a job after losing the reservation.

@@ -275,7 +275,7 @@ impl Book {
                 self.model.lose(id(key), now);
                 true
             }
-            Change::Kick { key } => self.model.kick_job(id(key), now),
+            Change::Kick { key } => self.model.kick_job(id(key), now) == Ok(true),
             Change::Delete { key } => self.model.delete(self.jobs[key].client(), id(key)),
             Change::Move { key, tube, pri, delay } => {
                 let tube = self.tube(tube);
@@ -317,7 +317,7 @@ impl Book {
 
     fn run(&mut self, key: &str, copy: &str) -> bool {
         let last = std::mem::replace(&mut self.model.last_id, id(copy).0 - 1);
-        let is_done = self.model.kick_job(id(key), self.now) && self.model.job(id(copy)).is_some();
+        let is_done = self.model.kick_job(id(key), self.now) == Ok(true) && self.model.job(id(copy)).is_some();
         self.model.last_id = self.model.last_id.max(last);
         let is_own = |tag: &&str| !tag.starts_with("every:") && !tag.starts_with("cron:");
         let tags = self.jobs[key].tags.split(' ').filter(is_own).collect::<Vec<_>>().join(" ");

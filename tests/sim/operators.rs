@@ -124,10 +124,10 @@ pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time)
             done(model.pause(known(tube), Span::from_secs(member(object, "seconds")), now), "tube")
         }
         ["api", "tubes", tube, "clear"] => clear(model, known(tube), object),
-        ["api", "jobs", id, "kick"] => done(
-            model.kick_job(job(id), now),
-            "job that is buried, delayed, held or leased, or schedule without a copy in the tube",
-        ),
+        ["api", "jobs", id, "kick"] => {
+            let what = "job that is buried, delayed, held or leased, or schedule without a copy in the tube";
+            model.kick_job(job(id), now).map_or_else(refused, |kicked| done(kicked, what))
+        }
         ["api", "jobs", id, "delete"] => done(model.delete(client, job(id)), "job that nobody has reserved"),
         ["api", "jobs", id, "bury"] => {
             let pri = model.job(job(id)).map(|job| job.pri);
@@ -157,8 +157,14 @@ fn put(model: &mut Model, client: ClientId, tube: Name, object: &str, now: Time)
     let terms = (member(object, "pri") as u32, delay, ttr);
     match elsewhere(model, client, tube, |model| model.put(client, terms, body.into(), now)) {
         Ok(id) => json(&format!("{{\"id\":{}}}", id.0)),
-        Err(Refused::QueueFull) => reply("409 Conflict", "application/json", b"{\"error\":\"the tube is full\"}\n"),
-        Err(_) => reply("503 Service Unavailable", "application/json", b"{\"error\":\"the server is draining\"}\n"),
+        Err(why) => refused(why),
+    }
+}
+
+fn refused(why: Refused) -> Vec<u8> {
+    match why {
+        Refused::QueueFull => reply("409 Conflict", "application/json", b"{\"error\":\"the tube is full\"}\n"),
+        _ => reply("503 Service Unavailable", "application/json", b"{\"error\":\"the server is draining\"}\n"),
     }
 }
 

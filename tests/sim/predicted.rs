@@ -344,7 +344,9 @@ impl Predicted {
             "bury" => reply_if(model.bury(client, job(), number(2) as u32, now), "BURIED"),
             "touch" => reply_if(model.touch(client, job(), now), "TOUCHED"),
             "kick" => format!("KICKED {}", model.kick(client, number(1), now)),
-            "kick-job" => reply_if(model.kick_job(job(), now), "KICKED"),
+            "kick-job" => {
+                model.kick_job(job(), now).map_or_else(extended::refused, |kicked| reply_if(kicked, "KICKED"))
+            }
             "pause-tube" => reply_if(model.pause(known(words[1]), Span::from_secs(number(2)), now), "PAUSED"),
             "use" => {
                 model.use_tube(client, known(words[1])).expect("room for a tube");

@@ -113,6 +113,7 @@ pub enum Answer {
     NoJob(NoJob),
     Waiting,
     Is(bool),
+    Kicked(Result<bool, Refused>),
     Count(u64),
     Watching(Result<usize, OverLimit>),
     Ignored(Option<usize>),
@@ -212,7 +213,7 @@ impl Call {
                 in_turns(engine, now, |engine| (engine.kick(client, &mut kick, now) == Progress::Done).then_some(()));
                 Answer::Count(kick.done)
             }
-            KickJob(job) => Answer::Is(engine.kick_job(job, now)),
+            KickJob(job) => Answer::Kicked(engine.kick_job(job, now)),
             Show(job) => shown(engine.job(job)),
             Peek(client, state) => shown(engine.peek(client, state)),
             Use(client, tube) => Answer::Using(engine.use_tube(client, tube.as_bytes())),
@@ -374,7 +375,7 @@ impl Call {
             Bury(client, job, pri) => Answer::Is(model.bury(client, job, pri, now)),
             Touch(client, job) => Answer::Is(model.touch(client, job, now)),
             Kick(client, bound) => Answer::Count(model.kick(client, bound, now)),
-            KickJob(job) => Answer::Is(model.kick_job(job, now)),
+            KickJob(job) => Answer::Kicked(model.kick_job(job, now)),
             Show(job) => known(model, Some(job)),
             Peek(client, state) => known(model, model.peek(client, state).map(|job| job.id)),
             Use(client, tube) => Answer::Using(model.use_tube(client, tube)),

@@ -468,25 +468,25 @@ impl Model {
         }
         ids.truncate(usize::try_from(bound).unwrap_or(usize::MAX));
         for &id in &ids {
-            self.kick_job(id, now);
+            assert_eq!(self.kick_job(id, now), Ok(true));
         }
         ids.len() as u64
     }
 
-    pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
+    pub fn kick_job(&mut self, id: JobId, now: Time) -> Result<bool, Refused> {
         if self.next_run(id).is_some() {
             return self.run_now(id, now);
         }
         let kickable = |job: &Job| matches!(job.place, Place::Delayed { .. } | Place::Buried { .. } | Place::Held);
         if !self.job(id).is_some_and(kickable) {
-            return false;
+            return Ok(false);
         }
         let job = self.job_mut(id);
         job.history.kicks += 1;
         job.place = Place::Ready;
         self.forget_tries(id);
         self.serve_living(id, now);
-        true
+        Ok(true)
     }
 
     /// Returns the tube's jobs in this state in queue order. Reserved jobs have no order.

@@ -369,7 +369,7 @@ fn only_its_holder_deletes_a_reserved_job() {
     assert!(!queue.engine.touch(other, job, queue.now));
     assert!(queue.engine.reserve_job(other, job, queue.now).is_none());
     assert!(queue.engine.reserve_job(holder, job, queue.now).is_none());
-    assert!(!queue.engine.kick_job(job, queue.now));
+    assert_eq!(queue.engine.kick_job(job, queue.now), Ok(false));
     assert!(queue.engine.delete(holder, job, queue.now));
     assert!(!queue.engine.delete(holder, job, queue.now));
     queue.engine.check();

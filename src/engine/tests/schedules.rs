@@ -67,7 +67,7 @@ fn a_refused_copy_is_put_as_soon_as_it_can_be() {
     engine.drain();
     tick(&mut engine, at(60));
     assert_eq!((counts(&engine, id), engine.next_deadline()), ((0, 0, at(60)), at(61)));
-    assert!(!engine.kick_job(id, at(60)));
+    assert_eq!(engine.kick_job(id, at(60)), Err(Refused::Draining));
     engine.undrain();
     tick(&mut engine, at(61));
     assert_eq!(counts(&engine, id), (1, 0, at(120)));
@@ -80,6 +80,7 @@ fn a_refused_copy_is_put_as_soon_as_it_can_be() {
     let client = engine.connect();
     let id = put(&mut engine, client, "a", "60", 0, at(0));
     tick(&mut engine, at(60));
+    assert_eq!(engine.kick_job(id, at(60)), Err(Refused::OutOfMemory));
     assert_eq!(counts(&engine, id), (0, 0, at(60)), "there is no memory for a copy");
 }
 

@@ -176,8 +176,8 @@ impl Engine {
     }
 
     /// Kicks a buried, delayed or held job, ends a lease, or runs a schedule. Returns `false` for other jobs.
-    pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
-        let Some(slot) = self.store.jobs.find(id) else { return false };
+    pub fn kick_job(&mut self, id: JobId, now: Time) -> Result<bool, Refused> {
+        let Some(slot) = self.store.jobs.find(id) else { return Ok(false) };
         let job = self.store.jobs.get(slot);
         if job.is_leased() {
             self.end_lease(slot, now);
@@ -186,9 +186,9 @@ impl Engine {
         } else if job.state() == State::Scheduled {
             return self.run_now(slot, now);
         } else {
-            return false;
+            return Ok(false);
         }
-        true
+        Ok(true)
     }
 
     /// Ends a lease as if the holder had released the job.
@@ -307,7 +307,7 @@ impl Engine {
 
     /// Does not count `client` as a producer.
     pub fn put_into(&mut self, client: ClientId, tube: &[u8], job: NewJob, now: Time) -> Result<JobId, Refused> {
-        let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
+        let number = self.open_tube(client, tube)?;
         let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
         self.serve(number, now);
         Ok(self.store.jobs.get(slot).id)

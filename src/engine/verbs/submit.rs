@@ -4,7 +4,7 @@
 
 use crate::engine::data::*;
 use crate::engine::log::{logged_options, logged_schedule, Change};
-use crate::engine::{Engine, JOB_COST};
+use crate::engine::{Engine, OverLimit, JOB_COST};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -13,6 +13,12 @@ pub enum Refused {
     /// Another job has the same unique ID.
     Duplicate,
     QueueFull,
+}
+
+impl From<OverLimit> for Refused {
+    fn from(_: OverLimit) -> Refused {
+        Refused::OutOfMemory
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +110,7 @@ impl Engine {
             }
             return Ok(Submitted { id: self.store.jobs.get(slot).id, joined: true });
         }
-        let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
+        let number = self.open_tube(client, tube)?;
         let slot = self.take_in(number, job, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if attach {
             self.attach(slot, client);
@@ -287,7 +293,7 @@ impl Engine {
         }
         let is_uncounted = options.fails > 0 && options.max_attempts == 0;
         let number = match (known, tube) {
-            (None, Some(tube)) => self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?,
+            (None, Some(tube)) => self.open_tube(client, &tube)?,
             (known, _) => known.unwrap_or(used),
         };
         let large = new.body.len() > self.limits.largest_leased;
@@ -358,7 +364,7 @@ impl Engine {
         let known = tags.tube.take();
         let Some(schedule) = NewSchedule::of(tags) else { return Err(Refused::OutOfMemory) };
         let tube = match known {
-            Some(tube) => self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?,
+            Some(tube) => self.open_tube(client, &tube)?,
             None => self.clients[client].used,
         };
         let due = schedule.recurrence.first(now, new.delay);
@@ -418,14 +424,14 @@ impl Engine {
         job
     }
 
-    /// Returns `false` if the previous copy still exists or the copy is refused.
-    pub(in crate::engine) fn run_now(&mut self, slot: u32, now: Time) -> bool {
+    /// Returns `false` if the previous copy still exists.
+    pub(in crate::engine) fn run_now(&mut self, slot: u32, now: Time) -> Result<bool, Refused> {
         let (due, number) = (self.store.jobs.get(slot).due, self.store.jobs.get(slot).holder);
         // This run replaces a run that is already due.
         let next = match self.store.schedules.get(number).recurrence() {
             Some(recurrence) if due <= now => recurrence.after(due, now),
             _ => due,
         };
-        self.run_schedule(slot, next, now).is_ok_and(|is_put| is_put)
+        self.run_schedule(slot, next, now)
     }
 }

@@ -9,8 +9,8 @@ use super::figures::QueueFigures;
 use super::{reply, yaml};
 use crate::access::{Digest, Need};
 use crate::engine::{
-    ClientId, Engine, Event, Failed, JobEnd, JobId, JobView, Name, NewBody, NewJob, NotSet, OverLimit, PastJob,
-    Priority, Progress, Refused, Report, Reserve, ReserveMode, Span, State, Tagged, Tags, Time, TouchAll, TubeSettings,
+    ClientId, Engine, Event, Failed, JobEnd, JobId, JobView, Name, NewBody, NewJob, NotSet, PastJob, Priority,
+    Progress, Refused, Report, Reserve, ReserveMode, Span, State, Tagged, Tags, Time, TouchAll, TubeSettings,
 };
 use crate::protocol::connections::{offer_clients, ConnectionPage, Connections};
 use crate::protocol::dialogue::Command as AnyCommand;
@@ -39,9 +39,9 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         ref other if other.lacks_log_room(engine) => reply::words(out, reply::OUT_OF_MEMORY),
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri, delay, dead_from } => {
-            found_or_full(out, engine.bury_as(client, id, pri, (delay, dead_from.as_deref()), now), reply::BURIED);
+            found_or_refused(out, engine.bury_as(client, id, pri, (delay, dead_from.as_deref()), now), reply::BURIED);
         }
-        Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
+        Command::KickJob(id) => found_or_refused(out, engine.kick_job(id, now), reply::KICKED),
         Command::Touch(id, None) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
         Command::Touch(id, Some(progress)) => return touch_with(id, progress, context, out),
         Command::Peek(id) => reply::job(out, b"FOUND", engine.job(id)),
@@ -72,12 +72,12 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::Wait(id, timeout) => return wait(id, timeout, context, out),
         Command::Drain(drains) => drain(drains, context, out),
         Command::MoveJob { id, tube, pri, delay } => {
-            found_or_full(out, engine.move_job(client, id, &tube, (pri, delay), now), reply::MOVED);
+            found_or_refused(out, engine.move_job(client, id, &tube, (pri, delay), now), reply::MOVED);
         }
         Command::SetTube { tube, settings } => set_tube(&tube, *settings, context, out),
         Command::Fail { id, pri, reason } => fail(id, pri, reason.bytes(), context, out),
         Command::LimitTube { tube, limits } => {
-            found_or_full(out, engine.limit_new_tube(client, &tube, limits, now).map(|()| true), reply::LIMITED);
+            found_or_refused(out, engine.limit_new_tube(client, &tube, limits, now).map(|()| true), reply::LIMITED);
         }
         Command::Auth(digest) => return auth(digest, context, out),
         Command::Stats => return begin(Box::new(Long::Stats(Box::default())), context, out),
@@ -265,10 +265,10 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
     }
 }
 
-fn found_or_full(out: &mut Output, found: Result<bool, OverLimit>, done: &[u8]) {
+fn found_or_refused(out: &mut Output, found: Result<bool, impl Into<Refused>>, done: &[u8]) {
     match found {
         Ok(found) => reply::found(out, found, done),
-        Err(OverLimit) => reply::words(out, reply::OUT_OF_MEMORY),
+        Err(why) => refused(out, why.into()),
     }
 }
 

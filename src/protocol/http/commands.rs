@@ -151,14 +151,16 @@ fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
     context.engine.claim_log_room(extra).then_some(()).ok_or_else(full)
 }
 
+type JobChange = fn(JobId, &mut Context) -> Result<bool, Refused>;
+
 /// `frees` means that the change needs no binlog space. If `change` returns `false`, the error names `what`.
-fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId, &mut Context) -> bool) -> Parsed {
+fn change_job(it: &Arguments, frees: bool, what: &'static str, change: JobChange) -> Parsed {
     let id = it.id();
     once(move |context| {
         if !frees {
             claim_log_room(0, context)?;
         }
-        done(change(id, context), what)
+        done(change(id, context).map_err(refusal)?, what)
     })
 }
 
@@ -167,22 +169,22 @@ pub fn kick_job(it: &mut Arguments) -> Parsed {
 }
 
 pub fn delete_job(it: &mut Arguments) -> Parsed {
-    change_job(it, true, FREE_JOB, |id, it| it.engine.delete(it.client, id, it.now))
+    change_job(it, true, FREE_JOB, |id, it| Ok(it.engine.delete(it.client, id, it.now)))
 }
 
 /// Only the holder of a job can bury it, so reserve the job first.
 pub fn bury_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, FREE_JOB, |id, it| {
-        let Some(pri) = it.engine.job(id).map(|job| job.priority()) else { return false };
+        let Some(pri) = it.engine.job(id).map(|job| job.priority()) else { return Ok(false) };
         let reserved = it.engine.reserve_job(it.client, id, it.now).is_some();
-        reserved && it.engine.bury(it.client, id, pri, it.now)
+        Ok(reserved && it.engine.bury(it.client, id, pri, it.now))
     })
 }
 
 pub fn revoke_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, "reserved job", |id, it| {
         let pri = it.engine.job(id).map_or(0, |job| job.priority());
-        it.engine.revoke(id, pri, it.now)
+        Ok(it.engine.revoke(id, pri, it.now))
     })
 }
 

@@ -198,7 +198,7 @@ impl HttpAction for Sweep {
                 let Context { engine, client, now, .. } = &mut *context;
                 let applied = match &self.remedy {
                     Remedy::Kick if !engine.claim_log_room(0) => Err(OverLimit),
-                    Remedy::Kick => Ok(engine.kick_job(id, *now)),
+                    Remedy::Kick => engine.kick_job(id, *now).map_err(|_| OverLimit),
                     Remedy::Delete => Ok(engine.delete(*client, id, *now)),
                     Remedy::Move(to) => engine.move_buried(*client, id, to, *now),
                 };

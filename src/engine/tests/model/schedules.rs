@@ -127,10 +127,10 @@ impl Model {
         }
     }
 
-    pub(super) fn run_now(&mut self, id: JobId, now: Time) -> bool {
+    pub(super) fn run_now(&mut self, id: JobId, now: Time) -> Result<bool, Refused> {
         let due = self.next_run(id).expect("a schedule");
         let next = if due <= now { self.extended.schedules[&id].after(due, now) } else { due };
-        self.run(id, next, now) == Ok(true)
+        self.run(id, next, now)
     }
 
     pub(super) fn unschedule(&mut self, id: JobId) {
