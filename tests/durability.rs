@@ -27,6 +27,8 @@ mod wires;
 mod blocked;
 #[path = "durability/failing.rs"]
 mod failing;
+#[path = "durability/faults.rs"]
+mod faults;
 #[path = "durability/fields.rs"]
 mod fields;
 #[path = "durability/folder.rs"]

@@ -1,0 +1,99 @@
+//! A shared library for `LD_PRELOAD` that makes a program's calls on files fail as a kernel may.
+//!
+//! The test compiles this file separately; it is not part of any crate. Signals interrupt every second call on the
+//! directory `FAULT_CALLS` and its files, and the other reads and writes process half of the bytes. Syncs of the
+//! directory `FAULT_SYNC` fail.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+extern "C" {
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn __errno_location() -> *mut c_int;
+}
+
+/// A pseudo-handle for dlsym(3): finds the next definition of a name after this library.
+const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
+const EINTR: c_int = 4;
+const EIO: c_int = 5;
+
+/// Looks up a function of the C library.
+macro_rules! real {
+    ($name:literal, ($($type:ty),*) -> $result:ty) => {
+        // SAFETY: the C library's function has this signature.
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(
+            dlsym(RTLD_NEXT, concat!($name, "\0").as_ptr().cast()),
+        )
+    };
+}
+
+/// Returns the path of an open file, relative to the directory in the variable.
+fn below(variable: &str, file: c_int) -> Option<Vec<u8>> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{file}")).ok()?;
+    Some(path.as_os_str().as_bytes().strip_prefix(std::env::var_os(variable)?.as_bytes())?.to_vec())
+}
+
+fn fail(error: c_int) -> c_int {
+    unsafe { *__errno_location() = error };
+    -1
+}
+
+fn is_interrupted(file: c_int) -> bool {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    below("FAULT_CALLS", file).is_some() && CALLS.fetch_add(1, Ordering::Relaxed) % 2 == 0
+}
+
+fn interruptible(file: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if is_interrupted(file) {
+        return fail(EINTR);
+    }
+    call()
+}
+
+fn partial(file: c_int, count: usize, call: impl FnOnce(usize) -> isize) -> isize {
+    if is_interrupted(file) {
+        return fail(EINTR) as isize;
+    }
+    call(below("FAULT_CALLS", file).map_or(count, |_| count.div_ceil(2)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    interruptible(at, || real!("openat", (c_int, *const c_char, c_int, c_uint) -> c_int)(at, path, flags, mode))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    interruptible(at, || real!("openat64", (c_int, *const c_char, c_int, c_uint) -> c_int)(at, path, flags, mode))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn flock(file: c_int, operation: c_int) -> c_int {
+    interruptible(file, || real!("flock", (c_int, c_int) -> c_int)(file, operation))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn pread64(file: c_int, bytes: *mut c_void, count: usize, place: i64) -> isize {
+    let real = real!("pread64", (c_int, *mut c_void, usize, i64) -> isize);
+    partial(file, count, |count| real(file, bytes, count, place))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn pwrite64(file: c_int, bytes: *const c_void, count: usize, place: i64) -> isize {
+    let real = real!("pwrite64", (c_int, *const c_void, usize, i64) -> isize);
+    partial(file, count, |count| real(file, bytes, count, place))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn fsync(file: c_int) -> c_int {
+    if below("FAULT_SYNC", file).is_some_and(|rest| rest.is_empty()) {
+        return fail(EIO);
+    }
+    interruptible(file, || real!("fsync", (c_int) -> c_int)(file))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
+    interruptible(file, || real!("fdatasync", (c_int) -> c_int)(file))
+}

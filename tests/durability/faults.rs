@@ -1,0 +1,57 @@
+//! Tests that interrupted and partial calls on files have no effect, and that the directory above a new log is synced.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::daemon::Daemon;
+use super::support::{crash, total, Home};
+
+fn shim(home: &Home) -> PathBuf {
+    let shim = home.beside("shim.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/durability/fault_shim.rs");
+    let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    command.args(["--edition", "2021", "--crate-type", "cdylib", "-C", "panic=abort", "-o"]);
+    assert!(command.arg(&shim).arg(source).status().expect("rustc").success());
+    shim
+}
+
+/// Starts a server with the shim, whose variable `name` contains the path of a directory.
+fn start(home: &Home, shim: &Path, (name, folder): (&str, &Path), options: &[&str]) -> Daemon {
+    let folder = folder.canonicalize().expect("a folder");
+    let [shim, folder] = [shim, &folder].map(|path| path.to_str().expect("a plain path"));
+    Daemon::start_with(&[("LD_PRELOAD", shim), (name, folder)], &[&["-b", home.name()], options].concat())
+}
+
+#[test]
+fn interrupted_and_partial_calls_have_no_effect() {
+    const JOBS: usize = 40;
+    let home = Home::new();
+    let shim = shim(&home);
+    let started = |option| start(&home, &shim, ("FAULT_CALLS", home.path()), &["-f0", "-s", "8192", option]);
+    let daemon = started("-V");
+    let mut client = daemon.client();
+    for number in 0..JOBS {
+        client.put(format!("{number:0500}").as_bytes(), 0, 0, 60).expect("a job");
+    }
+    crash(daemon);
+    assert!(home.files().len() > 3, "the jobs need several segments: {:?}", home.files().keys());
+    let daemon = started("--strict");
+    assert_eq!(total(&mut daemon.client()), JOBS as u64);
+    let log = crash(daemon);
+    assert!(!log.contains("ERROR") && !log.contains("WARN"), "{log}");
+}
+
+#[test]
+fn the_directory_above_a_new_log_is_synced() {
+    let home = Home::new();
+    std::fs::remove_dir(home.path()).expect("an empty folder");
+    let above = home.path().parent().expect("a folder above");
+    // The failure shows that the server attempted the sync.
+    let daemon = start(&home, &shim(&home), ("FAULT_SYNC", above), &[]);
+    daemon.client().put(b"x", 0, 0, 60).expect("a job");
+    assert!(daemon.log().contains("cannot sync the folder above log: "), "{}", daemon.log());
+    // An existing directory needs no sync.
+    crash(daemon);
+    let daemon = start(&home, &shim(&home), ("FAULT_SYNC", above), &[]);
+    assert!(!daemon.log().contains("cannot sync"), "{}", daemon.log());
+}
