@@ -337,8 +337,9 @@ impl Act {
             (Act::ReserveAny, _) if line == "TIMED_OUT" => true,
             (Act::Grab, _) if line == "packet 10" => true,
             (Act::Lease { .. }, _) if line == "-TIMEOUT" => true,
-            // A kick is skipped if the last copy still exists, which a batch of commands does not always predict.
-            (Act::Run { .. }, _) if line == "NOT_FOUND" => true,
+            (Act::Run { key: schedule, tube, .. }, _) if line == "NOT_FOUND" && book.is_taken(schedule, tube) => {
+                return Ok(vec![Change::Skip { key: schedule.clone() }]);
+            }
             (Act::ReserveAny, _) if line.starts_with("RESERVED ") => return reserved(book, key),
             (Act::Grab, _) if line == "packet 11" => return reserved(book, key),
             (Act::ReserveBatch(_), _) if line.starts_with("RESERVED_BATCH ") => {

@@ -275,6 +275,7 @@ impl Book {
                 self.model.lose(id(key), now);
                 true
             }
+            Change::Skip { key } => self.model.kick_job(id(key), now) == Ok(false),
             Change::Kick { key } => self.model.kick_job(id(key), now) == Ok(true),
             Change::Delete { key } => self.model.delete(self.jobs[key].client(), id(key)),
             Change::Move { key, tube, pri, delay } => {
@@ -425,12 +426,12 @@ impl Book {
     fn tags(&self, key: &str, job: &Job) -> BTreeMap<String, String> {
         let (model, id) = (&self.model, id(key));
         let mut shown = shown(&job.tags);
-        // A kick of a schedule can be skipped, which the trace does not show. Only the runs are compared.
-        let runs = model.run_counts(id).map(|(runs, _)| runs);
+        let counts = model.run_counts(id);
         let facts = [
             ("after-group", (self.state(key) == State::Held).then(String::new)),
-            ("runs", runs.map(|runs| runs.to_string())),
-            ("tries-left", model.tries_left(id).filter(|_| runs.is_none()).map(|left| left.to_string())),
+            ("runs", counts.map(|(runs, _)| runs.to_string())),
+            ("skipped", counts.map(|(_, skipped)| skipped.to_string())),
+            ("tries-left", model.tries_left(id).filter(|_| counts.is_none()).map(|left| left.to_string())),
             ("fails", Some(model.fails(id)).filter(|fails| *fails > 0).map(|fails| fails.to_string())),
             ("last-error", Some(model.reason(id).to_owned()).filter(|reason| !reason.is_empty())),
             ("dead-from", model.dead_from(id).map(str::to_owned)),

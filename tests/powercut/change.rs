@@ -149,6 +149,8 @@ changes! {
     Kick { key: String }
     /// A schedule runs and puts a copy.
     Run { key: String, copy: String }
+    /// A schedule does not run, because its last copy still exists.
+    Skip { key: String }
     Delete { key: String }
     /// Deletes the jobs of a tube, or only the buried jobs.
     Flush { tube: String, buried: bool }

@@ -233,11 +233,10 @@ impl Lane {
         }
     }
 
-    /// Chooses a schedule to run whose last copy has ended.
     fn run(&mut self, book: &Book) -> Option<Act> {
         let key = self.job(book, Wire::Beanstalk, &[State::Scheduled])?;
         let (tube, idp) = (book.tube_of(&key).to_owned(), book.jobs[&key].idp()?.to_owned());
-        (!book.is_taken(&key, &tube)).then_some(Act::Run { key, tube, idp })
+        Some(Act::Run { key, tube, idp })
     }
 
     fn settings(&mut self) -> String {
@@ -379,14 +378,15 @@ impl Lane {
         let mut acts = Vec::new();
         for _ in 0..breath {
             let act = self.choose(&ahead, wire);
+            // The IDs of jobs put by the same batch are not known yet, so commands for whole tubes must be the first.
+            if !acts.is_empty() && matches!(act, Act::Kick { .. } | Act::Flush { .. } | Act::MoveTube { .. }) {
+                continue;
+            }
             // The book cannot predict the effect of these commands, so they must be the last in a batch.
             let unforeseen =
                 matches!(act, Act::ReserveAny | Act::ReserveBatch(_) | Act::Run { .. } | Act::Grab | Act::Lease { .. });
             act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
-            // The IDs of jobs put by the same batch are not known yet, so commands for whole tubes must be the first.
-            if acts.is_empty() || !matches!(act, Act::Kick { .. } | Act::Flush { .. } | Act::MoveTube { .. }) {
-                acts.push(act);
-            }
+            acts.push(act);
             if unforeseen {
                 break;
             }

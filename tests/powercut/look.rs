@@ -81,6 +81,7 @@ fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
         "every",
         "cron",
         "runs",
+        "skipped",
         "tries-left",
         "fails",
         "last-error",
