@@ -123,6 +123,8 @@ fn top_shows_sorts_filters_and_opens() {
         screen.press("k\r");
         screen.shows("job 1 of mail");
         screen.shows("body        first body");
+        server.ok(&["delete", "1"]);
+        screen.shows("job 1 of mail no longer exists");
         screen.press("\x1b");
         screen.shows("tube mail");
         screen.press("\x1b");

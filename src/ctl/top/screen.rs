@@ -264,7 +264,7 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     let group = format!("  {} of {}; up and down show the others", view.chosen + 1, view.group.len());
     let group = if view.group.len() > 1 { &group } else { "" };
     lines.push(format!("\x1b[7m{}", fit(&format!("{title}{group}"), width)));
-    let Some(stats) = &detail.stats else { return lines.push("it is not there any more".to_owned()) };
+    let Some(stats) = &detail.stats else { return lines.push(fit(&format!("{title} no longer exists"), width)) };
     if detail.is_loading() {
         return lines.push(" loading".to_owned());
     }
