@@ -90,11 +90,11 @@ pub fn reserve(call: &Call, out: &mut Out) -> Result<u8> {
     if delivered.is_ok() && call.has(&DELETE) {
         return link.expect(&format!("delete {id}"), "DELETED").map(|_| DONE);
     }
-    let pri = priority(&mut link, id)?;
+    let stats = visible_stats(&mut link, id)?;
     if delivered.is_ok() && call.has(&BURY) {
-        link.expect(&format!("bury {id} {pri}"), "BURIED")?;
+        link.expect(&format!("bury {id} {}", stats.number("pri")), "BURIED")?;
     } else {
-        give_back(&mut link, id, pri, 0)?;
+        give_back(&mut link, id, &stats, None, 0)?;
     }
     delivered.map(|()| DONE)
 }
@@ -136,12 +136,12 @@ fn job_stats(link: &mut Link, id: u64) -> StatsReply {
     link.query(&format!("stats-job {id}")).unwrap_or_default().unwrap_or_default()
 }
 
-fn priority(link: &mut Link, id: u64) -> Result<u64> {
-    Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
+fn visible_stats(link: &mut Link, id: u64) -> Result<StatsReply> {
+    Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default())
 }
 
-/// The priority is queried last, because a client with only the `take` right may not see other jobs.
-fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
+/// Statistics are queried last, because a client with only the `take` right may not see other jobs.
+fn reserve_by_id(link: &mut Link, id: u64) -> Result<StatsReply> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
     if reply.number("RESERVED").is_none() {
@@ -151,13 +151,13 @@ fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
             _ => refusal(&command, &reply.line),
         });
     }
-    priority(link, id)
+    visible_stats(link, id)
 }
 
 pub fn bury(call: &Call, out: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
     for_each_job(call, out, &mut |link, id| {
-        let old = reserve_by_id(link, id)?;
+        let old = reserve_by_id(link, id)?.number("pri");
         link.expect(&format!("bury {id} {}", pri.map_or(old, u64::from)), "BURIED").map(|_| "buried")
     })
 }
@@ -165,7 +165,7 @@ pub fn bury(call: &Call, out: &mut Out) -> Result<u8> {
 pub fn revoke(call: &Call, out: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
     for_each_job(call, out, &mut |link, id| {
-        let pri = pri.map_or_else(|| priority(link, id), |pri| Ok(pri.into()))?;
+        let pri = pri.map_or_else(|| visible_stats(link, id).map(|it| it.number("pri")), |pri| Ok(pri.into()))?;
         let Err(problem) = link.expect(&format!("revoke {id} {pri}"), "REVOKED") else { return Ok("revoked") };
         let stats = job_stats(link, id);
         Err(match stats.text("state") {
@@ -178,15 +178,21 @@ pub fn revoke(call: &Call, out: &mut Out) -> Result<u8> {
 pub fn release(call: &Call, out: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
     let delay = call.short_number(&DELAY)?.unwrap_or(0);
-    for_each_job(call, out, &mut |link, id| {
+    let mut code = DONE;
+    let done = for_each_job(call, out, &mut |link, id| {
         let old = reserve_by_id(link, id)?;
-        give_back(link, id, pri.map_or(old, u64::from), delay.into())
-    })
+        let state = give_back(link, id, &old, pri, delay)?;
+        code = if state == "buried" { REFUSED } else { code };
+        Ok(state)
+    });
+    Ok(done?.max(code))
 }
 
-/// Prints a message if the server buries the job instead. Returns the new state.
-fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<&'static str> {
-    if link.release(id, pri, delay)? {
+/// Prints a message if the server buries the job instead. Returns the new state. The reply to the release of a job
+/// whose tube limits the tries is always RELEASED.
+fn give_back(link: &mut Link, id: u64, old: &StatsReply, pri: Option<u32>, delay: u32) -> Result<&'static str> {
+    let pri = pri.map_or_else(|| old.number("pri"), u64::from);
+    if link.release(id, pri, delay.into())? && old.text("tries-left") != "1" {
         return Ok("released");
     }
     tell(&format!("job {id} was buried, because that was its last try"));

@@ -239,7 +239,7 @@ impl Link {
         job_of(&command, self.ask(&command)?)
     }
 
-    /// Returns `false` if the job was buried because no tries were left.
+    /// Returns `false` if the job was buried because its tag limits the tries, and none was left.
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;

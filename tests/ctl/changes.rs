@@ -135,6 +135,24 @@ fn jobs_are_buried_kicked_released_deleted() {
     });
 }
 
+/// If the settings of the tube limit the tries, the server replies RELEASED although it buries the job.
+#[test]
+fn a_release_that_buries_the_job_is_reported() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["tube", "mail", "try:1"]);
+    server.ok(&["put", "-t", "mail", "a"]);
+    server.ok(&["put", "-t", "sms", "--try", "1", "b"]);
+    server.ok(&["put", "c"]);
+    let words = |id: u64| format!("job {id} was buried, because that was its last try");
+    let some = server.run(&["release", "1", "2", "3"]);
+    assert_eq!((some.code, some.out.as_str()), (1, "1 buried\n2 buried\n3 released\n"));
+    assert!(some.err.contains(&words(1)) && some.err.contains(&words(2)), "{}", some.err);
+    server.ok(&["kick", "1"]);
+    let printed = server.run(&["reserve", "mail", "-w", "0"]);
+    assert_eq!((printed.code, printed.out.as_str()), (0, "a"));
+    assert!(printed.err.contains(&words(1)), "{}", printed.err);
+}
+
 #[test]
 fn a_reserved_job_is_revoked() {
     let server = Server::beanpole(&[]);

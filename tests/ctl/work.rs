@@ -1,6 +1,7 @@
 //! Tests `work`, which runs a command for each job. No crash of a process may lose a job.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -210,6 +211,25 @@ fn the_first_signal_waits_for_the_job_and_the_second_does_not() {
             assert_eq!((server.count(tube, "ready"), server.count(tube, "reserved")), (if twice { 2 } else { 1 }, 0));
         }
     });
+}
+
+#[test]
+fn a_stopped_worker_reports_that_the_last_try_is_over() {
+    let (server, folder) = (Server::beanpole(&[]), Folder::new());
+    server.ok(&["tube", "mail", "try:1"]);
+    server.ok(&["put", "-t", "mail", "job"]);
+    let begun = folder.file("begun");
+    let script = format!("touch {}; sleep 1000", begun.display());
+    let mut command = server.command(&["work", "mail", "--", "sh", "-c", &script]);
+    let mut worker = Running(command.stderr(Stdio::piped()).spawn().expect("the program"));
+    wait_until("it has begun", || begun.exists());
+    worker.signal(Signal::SIGTERM);
+    // The same signal, if it were repeated at once, could arrive only once.
+    worker.signal(Signal::SIGINT);
+    assert_eq!((worker.code(), server.count("mail", "buried")), (Some(0), 1));
+    let mut told = String::new();
+    worker.0.stderr.take().expect("a pipe").read_to_string(&mut told).expect("text");
+    assert!(told.contains(": stopped after") && told.contains("; buried after try 1"), "{told}");
 }
 
 /// A killed command has failed, which uses an attempt of the job.

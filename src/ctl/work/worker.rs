@@ -296,7 +296,8 @@ impl Worker {
             self.link().expect(&format!("bury {id} {pri}"), "BURIED")?;
             return Ok(buried);
         }
-        Ok(match self.link().release(*id, *pri, delay)? {
+        // The reply may be RELEASED although a setting of the tube buries the job.
+        Ok(match self.link().release(*id, *pri, delay)? && job.left != Some(1) {
             false => buried,
             true if matches!(outcome, Outcome::Stopped) => "released".to_owned(),
             true => format!("try {} in {delay} s", tries + 1),
