@@ -57,6 +57,9 @@ const RENEWALS: usize = 1024;
 /// Maximum connections dropped in one batch.
 const DROPPED: usize = 64;
 
+/// A thread builds at most this many long lists at once, because clients could otherwise request many for little input.
+const LISTS: usize = 4;
+
 /// Connections with fewer bytes are not dropped.
 const MIN_DROPPED: u64 = 4 * 1024;
 
@@ -81,6 +84,8 @@ pub struct PoolThread {
     /// Maps file descriptors to keys in `connections`, or [`VACANT`].
     numbers: Vec<u32>,
     pub(super) queue: VecDeque<usize>,
+    /// The connections with a long list. The first [`LISTS`] are in `queue`, and the others wait.
+    lists: VecDeque<usize>,
     turns: u32,
     scratch: ThreadScratch,
     relieved: Option<Instant>,
@@ -111,6 +116,7 @@ impl PoolThread {
             connections: Slab::with_capacity(FIRST_CONNECTIONS),
             numbers: Vec::new(),
             queue: VecDeque::new(),
+            lists: VecDeque::new(),
             turns: 0,
             scratch: ThreadScratch::default(),
             relieved: None,
@@ -399,11 +405,12 @@ impl PoolThread {
             self.probation.delay(outbox);
         }
         match next {
-            Next::Wait => {}
-            // A second entry in the queue would double the connection's share of the time.
+            Next::Wait => self.end_list(number),
             Next::Again => {
+                // A second entry in the queue would double the connection's share of the time.
                 if !std::mem::replace(&mut connection.queued, true) {
-                    self.queue.push_back(number);
+                    let is_long = connection.has_long_list();
+                    self.enqueue(number, is_long);
                 }
             }
             Next::Close => {
@@ -411,6 +418,24 @@ impl PoolThread {
                 self.close(number);
             }
         }
+    }
+
+    fn enqueue(&mut self, number: usize, is_long: bool) {
+        if !is_long {
+            self.end_list(number);
+        } else if !self.lists.iter().take(LISTS).any(|&other| other == number) {
+            self.lists.push_back(number);
+            if self.lists.len() > LISTS {
+                return;
+            }
+        }
+        self.queue.push_back(number);
+    }
+
+    fn end_list(&mut self, number: usize) {
+        let Some(index) = self.lists.iter().take(LISTS).position(|&other| other == number) else { return };
+        self.lists.remove(index);
+        self.queue.extend(self.lists.get(LISTS - 1));
     }
 
     fn close_idle(&mut self) -> Option<Duration> {
@@ -485,8 +510,10 @@ impl PoolThread {
         let mut connection = self.connections.remove(number);
         self.numbers[connection.outbox.stream.as_raw_fd() as usize] = VACANT;
         let operation = connection.take_operation();
+        self.end_list(number);
         if connection.queued {
             self.queue.retain(|&other| other != number);
+            self.lists.retain(|&other| other != number);
         }
         let client = connection.client;
         if connection.outbox.is_overflown() {
@@ -608,6 +635,38 @@ mod tests {
         assert_eq!(served, 1);
         clients.iter().for_each(|_| assert!(thread.round()));
         assert!(clients.iter_mut().map(received).filter(|bytes| *bytes > 0).count() >= 198);
+    }
+
+    #[test]
+    fn few_long_lists_are_built_at_once() {
+        const LISTERS: usize = 12;
+        let (mut thread, mut clients) = thread_with_clients(LISTERS + 1);
+        let mut producer = clients.pop().expect("a client");
+        for part in 0..100 {
+            let puts = |tube| format!("use {tube:0>199}\r\nput 0 0 9 0\r\n\r\n");
+            say(&mut producer, (part * 100..part * 100 + 100).map(puts).collect::<String>().as_bytes());
+            while thread.round() {}
+            while received(&mut producer) > 0 {}
+        }
+        clients.iter_mut().for_each(|client| say(client, b"list-tubes\r\n"));
+        let (mut bytes, mut peak) = ([0; LISTERS], 0);
+        // Clients that leave must not keep others waiting.
+        let mut leaving = vec![clients.swap_remove(0), clients.swap_remove(LISTERS / 2)];
+        while thread.round() {
+            peak = peak.max(thread.hub.memory.buffers());
+            if thread.lists.len() > LISTERS / 2 {
+                leaving.clear();
+            }
+            for (client, bytes) in clients.iter_mut().zip(&mut bytes) {
+                while let count @ 1.. = received(client) {
+                    *bytes += count;
+                }
+            }
+        }
+        let list = 10_000 * 202;
+        assert!(leaving.is_empty() && bytes[..LISTERS - 2].iter().all(|bytes| *bytes > list), "{bytes:?}");
+        assert!(peak < (LISTS * list + LISTERS * 768 * 1024) as u64, "{peak}");
+        assert!(thread.lists.is_empty());
     }
 
     fn ready_jobs(thread: &mut PoolThread, client: &mut UnixStream, tube: &str) -> u64 {

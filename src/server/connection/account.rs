@@ -15,6 +15,9 @@ const DISCARDED: u64 = 1 << 20;
 
 const LAST_READS: usize = 16;
 
+/// In bytes. Shorter lists are complete after a few turns, and need not wait for longer ones.
+const LONG_LIST: u64 = 512 * 1024;
+
 #[derive(Default)]
 pub(super) struct Backlog {
     /// Bytes of an incomplete request, or bytes that follow an unfinished request.
@@ -50,6 +53,11 @@ impl Connection {
 
     pub fn has_pending(&self) -> bool {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.pending.is_empty())
+    }
+
+    pub fn has_long_list(&self) -> bool {
+        let first = self.backlog.as_ref().and_then(|backlog| backlog.pending.front());
+        first.is_some_and(|request| request.has_begun() && request.footprint() > LONG_LIST)
     }
 
     pub fn has_rest(&self) -> bool {
