@@ -108,10 +108,10 @@ impl Admission {
         Ok(())
     }
 
-    /// If there are more than [`MAX_HTTP`] HTTP connections, counts one less and returns `true`: the caller must then
-    /// close one. Concurrent callers do not close too many, because each of them counts first.
-    pub fn evict_http(&self) -> bool {
-        let less = |count: usize| (count > MAX_HTTP).then(|| count - 1);
+    /// If there are more than [`MAX_HTTP`] HTTP connections, returns `true`, and with `evicts`, counts one less: the
+    /// caller must then close one. Concurrent callers do not close too many, because each of them counts first.
+    pub fn evict_http(&self, evicts: bool) -> bool {
+        let less = |count: usize| (count > MAX_HTTP).then(|| count - usize::from(evicts));
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
@@ -208,15 +208,16 @@ mod tests {
         let far = peer("192.0.2.1");
         (0..MAX_HTTP + EXTRA_HTTP).for_each(|_| admission.admit(&far, true).expect("a place"));
         // All threads see the excess, because no connection has been closed yet.
+        assert!(admission.evict_http(false));
         let evicted: usize = std::thread::scope(|scope| {
             let threads: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| (0..20).filter(|_| admission.evict_http()).count())).collect();
+                (0..4).map(|_| scope.spawn(|| (0..20).filter(|_| admission.evict_http(true)).count())).collect();
             threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
         });
         assert_eq!(evicted, EXTRA_HTTP);
         // An evicted connection is not subtracted again when it ends.
         admission.admit(&far, true).expect("a place");
-        assert!(admission.evict_http() && !admission.evict_http());
+        assert!(admission.evict_http(true) && !admission.evict_http(true));
         admission.leave(&far, false);
         assert_eq!(admission.http.load(Ordering::Relaxed), MAX_HTTP);
     }

@@ -51,7 +51,8 @@ pub type Run = fn(&Hub, &Durability);
 pub fn log_threads(log: &Durability) -> Vec<(&'static str, Run)> {
     let writer = (log.wal.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
     let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal.syncs_at_once());
-    let stager = (log.wal.syncs_at_once() > 1).then_some(("stager", run_stager as Run));
+    let run_stager: Run = |_, log| log.staging.run(&*log.wal.storage);
+    let stager = (log.wal.syncs_at_once() > 1).then_some(("stager", run_stager));
     syncers.chain([("segments", segments::run as Run)]).chain(writer).chain(stager).collect()
 }
 
@@ -67,10 +68,6 @@ fn run_syncer(hub: &Hub, log: &Durability) {
         }
         log.synced();
     }
-}
-
-fn run_stager(_: &Hub, log: &Durability) {
-    log.staging.run(&*log.wal.storage);
 }
 
 fn run_writer(hub: &Hub, log: &Durability) {

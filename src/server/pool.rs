@@ -21,7 +21,7 @@ use super::durability::{Bell, Durability};
 use super::gate::{LogLimit, Unauthenticated};
 use super::hub::{Core, Hub, TurnScratch};
 use super::listener::{Arrival, Arrivals};
-use super::timeouts::{HttpConnections, Idle, Probation, MAX_CLOSED};
+use super::timeouts::{HttpConnections, Idle, Probation, CROWDED, MAX_CLOSED};
 #[cfg(feature = "tls")]
 use super::tls::TlsSession;
 use crate::access::AccessTable;
@@ -487,17 +487,23 @@ impl PoolThread {
         }
         let connections = &self.connections;
         let (order, wait) = self.http.check(Instant::now(), |number| connections[number].awaited());
-        for (number, is_over) in order {
+        for (number, is_over, is_used) in order {
             let connection = &mut self.connections[number];
             let peer = connection.outbox.peer;
             if is_over {
                 log::debug!("{peer}: closed: it took too long");
-            } else if connection.is_http && self.hub.admission.evict_http() {
+            } else if is_used
+                && self.hub.admission.evict_http(false)
+                && self.http.crowded.get_or_insert_with(Instant::now).elapsed() < CROWDED
+            {
+                break;
+            } else if connection.is_http && self.hub.admission.evict_http(true) {
                 connection.is_http = false;
                 EXTRA
                     .log(Level::Warn, format_args!("{peer}: dropped: too many HTTP connections, and the longest idle"));
                 self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             } else {
+                self.http.crowded = None;
                 break;
             }
             self.close(number);

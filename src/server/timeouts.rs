@@ -25,6 +25,9 @@ const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Used connections are not evicted before the checks of all threads have evicted those that remain without a request.
+pub const CROWDED: Duration = Duration::from_secs(2);
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AwaitedPart {
     Server,
@@ -38,6 +41,7 @@ pub enum AwaitedPart {
 
 /// The number of requests, and the awaited part.
 pub type HttpState = (u64, AwaitedPart);
+type HttpSuspect = (usize, bool, bool);
 
 #[derive(Clone, Copy, Debug)]
 pub struct HttpConnection {
@@ -73,6 +77,8 @@ impl HttpConnection {
 pub struct HttpConnections {
     pub all: Vec<HttpConnection>,
     checked: Option<Instant>,
+    /// The time since which there have been too many.
+    pub crowded: Option<Instant>,
 }
 
 impl HttpConnections {
@@ -90,9 +96,9 @@ impl HttpConnections {
         self.all.retain(|connection| connection.number != number);
     }
 
-    /// Returns the connections that can be closed, in the order of closing, with `true` if past their limit, and the
-    /// time until the next check. `ask` returns the state of a connection.
-    pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Vec<(usize, bool)>, Option<Duration>) {
+    /// Returns the connections that can be closed, in the order of closing, whether they are past their limit, whether
+    /// they are used, and the time until the next check. `ask` returns the state of a connection.
+    pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Vec<HttpSuspect>, Option<Duration>) {
         if self.all.is_empty() {
             return (Vec::new(), None);
         }
@@ -104,16 +110,19 @@ impl HttpConnections {
         let is_awaited = |connection: &&HttpConnection| connection.seen.1 != AwaitedPart::Server;
         let mut awaited: Vec<&HttpConnection> = self.all.iter().filter(is_awaited).collect();
         let is_over = |connection: &HttpConnection| now.saturating_duration_since(connection.since) >= connection.limit;
-        let rank = |connection: &HttpConnection| match connection.seen.1 {
-            AwaitedPart::Delay => 0,
-            AwaitedPart::Client(0) if now.saturating_duration_since(connection.since) >= FRESH => 1,
+        let is_fresh = |connection: &HttpConnection| now.saturating_duration_since(connection.since) < FRESH;
+        let rank = |connection: &HttpConnection| match connection.seen {
+            (_, AwaitedPart::Delay) => 0,
+            (0, AwaitedPart::Client(0) | AwaitedPart::Head) if !is_fresh(connection) => 1,
+            (_, AwaitedPart::Client(0)) if !is_fresh(connection) => 2,
             // The connection is new, or was answered since the last check.
-            AwaitedPart::Client(0) if connection.seen.0 == 0 => 4,
-            AwaitedPart::Client(0) => 3,
-            _ => 2,
+            (0, AwaitedPart::Client(0)) => 5,
+            (_, AwaitedPart::Client(0)) => 4,
+            _ => 3,
         };
         awaited.sort_unstable_by_key(|connection| (!is_over(connection), rank(connection), connection.since));
-        (awaited.iter().map(|connection| (connection.number, is_over(connection))).collect(), Some(CHECK_INTERVAL))
+        let suspect = |it: &&HttpConnection| (it.number, is_over(it), it.seen.0 > 0 && rank(it) > 0);
+        (awaited.iter().map(suspect).collect(), Some(CHECK_INTERVAL))
     }
 }
 
@@ -264,7 +273,7 @@ mod tests {
     use super::*;
 
     fn over(connections: &mut HttpConnections, now: Instant, ask: impl Fn(usize) -> (u64, AwaitedPart)) -> Vec<usize> {
-        connections.check(now, ask).0.into_iter().filter(|(_, is_over)| *is_over).map(|(number, _)| number).collect()
+        connections.check(now, ask).0.into_iter().filter(|it| it.1).map(|it| it.0).collect()
     }
 
     #[test]
@@ -309,15 +318,19 @@ mod tests {
         let busy = |number: usize| {
             [AwaitedPart::Body, AwaitedPart::Client(0), AwaitedPart::Client(0), AwaitedPart::Server][number]
         };
-        let mut order = |seconds, requests: fn(usize) -> u64| -> Vec<usize> {
+        let mut order = |seconds, requests: &dyn Fn(usize) -> u64| -> Vec<usize> {
             let found = connections.check(at(seconds), |number| (requests(number), busy(number))).0;
-            found.into_iter().map(|(number, _)| number).collect()
+            found.into_iter().map(|it| it.0).collect()
         };
-        order(1, |number| u64::from(number == 1));
-        order(2, |_| 1);
-        assert_eq!(order(5, |_| 1), [1, 2, 0]);
+        order(1, &|number| u64::from(number == 1));
+        order(2, &|_| 1);
+        assert_eq!(order(5, &|_| 1), [1, 2, 0]);
+        order(6, &|number| u64::from(number == 1));
+        assert_eq!(order(8, &|number| u64::from(number == 1)), [2, 1, 0], "a connection without a request");
+        order(9, &|_| 1);
         let refused = |number| (1, if number == 3 { AwaitedPart::Delay } else { busy(number) });
-        assert_eq!(connections.check(at(6), refused).0, [3, 1, 2, 0].map(|number| (number, false)));
+        let expected = [(3, false), (1, true), (2, true), (0, true)].map(|(number, is_used)| (number, false, is_used));
+        assert_eq!(connections.check(at(11), refused).0, expected);
     }
 
     const TIMEOUT: u32 = 120;

@@ -162,6 +162,20 @@ fn the_longest_idle_connections_are_closed_first() {
     assert_eq!(late.get("/healthz").status, 200);
 }
 
+#[test]
+fn connections_without_a_request_are_closed_before_used_ones() {
+    let visited = serve(|_| ());
+    let mut used: Vec<_> = (0..5).map(|_| visited.visitor()).collect();
+    used.iter_mut().for_each(|visitor| assert_eq!(visitor.get("/healthz").status, 200));
+    let mut silent: Vec<_> = (0..70).map(|_| visited.visitor()).collect();
+    silent.iter_mut().step_by(2).for_each(|visitor| visitor.send(b"GET /"));
+    let dropped = || visited.client().figure("stats", "dropped-connections").expect("statistics");
+    while dropped() != "11" {
+        std::thread::yield_now();
+    }
+    used.iter_mut().for_each(|visitor| assert_eq!(visitor.get("/healthz").status, 200));
+}
+
 /// Silent connections and incomplete requests must not delay the replies to other clients.
 #[test]
 fn health_is_reported_despite_silent_connections() {
