@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/names.rs"]
 mod names;
+#[path = "tidy/owners.rs"]
+mod owners;
 #[path = "tidy/prose.rs"]
 mod prose;
 
@@ -122,9 +124,6 @@ const ENGINE: [(&str, &[&str]); 5] = [
     ("figures", &["data"]),
     ("verbs", &["data", "log", "rules", "figures"]),
 ];
-
-/// The fields of the engine that own its state.
-const OWNERS: [&str; 6] = ["agenda", "clients", "limits", "news", "store", "tubes"];
 
 struct Source {
     path: PathBuf,
@@ -473,28 +472,6 @@ fn directories_of_the_engine_import_only_permitted_ones() {
             if other != own && !may.contains(&other) && ENGINE.iter().any(|(name, _)| *name == other) {
                 problems.push(format!("{}: {own} imports {path}", source.path.display()));
             }
-        }
-    }
-    complain(problems);
-}
-
-#[test]
-fn files_of_the_engine_name_the_owners_they_touch() {
-    let mut problems = Vec::new();
-    for source in sources("src/engine").into_iter().filter(|source| !source.path.starts_with("src/engine/tests")) {
-        let words: String = statements(&source.code).map(|(_, line)| line.to_owned()).collect();
-        let touches = |owner: &&str| {
-            let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || "_(".contains(next));
-            let found = |path: &str| words.match_indices(path).any(|(at, _)| ends(&words[at + path.len()..]));
-            ["self", "engine"].into_iter().any(|whose| found(&format!("{whose}.{owner}")))
-        };
-        let touched: Vec<&str> = OWNERS.into_iter().filter(touches).collect();
-        let named = source.text.lines().find_map(|line| line.strip_prefix("//! Touches: ")?.strip_suffix('.'));
-        let named: Vec<&str> = named.into_iter().flat_map(|names| names.split(", ")).collect();
-        // Files in `engine/data` define the fields, and `engine/mod.rs` uses all of them.
-        let name = module(&source.path);
-        if name != "engine" && !name.starts_with("engine/data") && touched != named {
-            problems.push(format!("{}: touches {touched:?} and names {named:?}", source.path.display()));
         }
     }
     complain(problems);

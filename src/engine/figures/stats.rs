@@ -1,7 +1,7 @@
 //! Statistics of the queue, tubes, groups, jobs and connections, and the ages of the oldest jobs. Must not format
 //! statistics, because each protocol has a different format. The search for the oldest job raises a lower bound of its
 //! ID, so that no ID is checked twice.
-//! Touches: agenda, clients, limits, store, tubes.
+//! Touches: agenda, clients, draining, limits, store, tubes.
 
 use crate::engine::data::*;
 use crate::engine::Engine;

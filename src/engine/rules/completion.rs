@@ -1,7 +1,7 @@
 //! How jobs end: reported outcomes, lost workers, expired reservations, and the record of ended jobs in the history.
 //! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
 //! Enforces promise P1 of beanpole-promises(7).
-//! Touches: agenda, clients, limits, news, store, tubes.
+//! Touches: agenda, clients, limits, news, past, store, tubes.
 
 use std::sync::Arc;
 

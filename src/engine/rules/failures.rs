@@ -1,7 +1,7 @@
 //! Failures of jobs: limits of tries, retry delays, failure reasons, dead letters, and the end of the time to live.
 //! Must not assign jobs to clients, or handle reports from workers: `completion` does.
 //! Enforces promise P29 of beanpole-promises(7).
-//! Touches: agenda, news, store, tubes.
+//! Touches: agenda, news, past, store, tubes.
 
 use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};

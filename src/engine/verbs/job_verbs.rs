@@ -1,6 +1,6 @@
 //! Commands for single jobs, for all jobs of a client, and for the jobs of a tube; waiting and running times. Must not
 //! decide which client gets which job, or what happens when a job ends: `completion` does.
-//! Touches: agenda, clients, store, tubes.
+//! Touches: agenda, clients, job_times, store, tubes.
 
 use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};

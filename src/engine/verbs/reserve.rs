@@ -1,7 +1,7 @@
 //! Requests for jobs and for outcomes of jobs, waits, and the ends of reservations when a client leaves. Must not
 //! choose a job, as `matching` does, or decide what happens to a returned job, as `completion` does.
 //! Enforces promise P10 of beanpole-promises(7).
-//! Touches: agenda, clients, store, tubes.
+//! Touches: agenda, clients, random_state, store, tubes.
 
 use crate::engine::data::*;
 use crate::engine::log::Change;

@@ -1,6 +1,6 @@
 //! Submissions of jobs: put, submit and run, puts with tags, and puts of schedules. Claims the memory and log space for
 //! the jobs. Must not decide what happens to a job after the submission.
-//! Touches: clients, limits, store, tubes.
+//! Touches: clients, draining, limits, store, tubes.
 
 use crate::engine::data::*;
 use crate::engine::log::{logged_options, logged_schedule, Change};
