@@ -186,7 +186,7 @@ impl Hub {
             core.stops = true;
         }
         if std::mem::take(&mut core.stops) {
-            self.shutdown.request();
+            self.shutdown.advance(ShutdownStage::Requested);
         }
         let next = if core.engine.has_deferred() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held(), core.engine.memory_in_flight());
@@ -490,41 +490,37 @@ impl Core {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum ShutdownStage {
+    #[default]
+    Running,
+    Requested,
+    Complete,
+}
+
 #[derive(Default)]
 pub struct Shutdown {
-    /// Whether the shutdown was requested, and whether it is complete.
-    state: LeafMutex<(bool, bool)>,
+    stage: LeafMutex<ShutdownStage>,
     changed: Condvar,
 }
 
 impl Shutdown {
-    pub fn request(&self) {
-        self.state.lock().0 = true;
+    pub fn advance(&self, to: ShutdownStage) {
+        let mut stage = self.stage.lock();
+        *stage = to.max(*stage);
         self.changed.notify_all();
     }
 
     pub fn is_complete(&self) -> bool {
-        self.state.lock().1
+        *self.stage.lock() == ShutdownStage::Complete
     }
 
-    pub fn wait(&self) {
-        let mut state = self.state.lock();
-        while !state.1 {
-            self.changed.wait(&mut state);
+    /// Returns `false` if the server has skipped the stage, because it has stopped without a request.
+    pub fn wait_for(&self, stage: ShutdownStage) -> bool {
+        let mut current = self.stage.lock();
+        while *current < stage {
+            self.changed.wait(&mut current);
         }
-    }
-
-    /// Returns `false` if the server has stopped without a request.
-    pub fn wait_for_request(&self) -> bool {
-        let mut state = self.state.lock();
-        while *state == (false, false) {
-            self.changed.wait(&mut state);
-        }
-        !state.1
-    }
-
-    pub fn complete(&self) {
-        self.state.lock().1 = true;
-        self.changed.notify_all();
+        *current == stage
     }
 }

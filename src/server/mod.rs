@@ -47,7 +47,7 @@ use std::time::Duration;
 use clock::Clock;
 pub use embedded::{JobInfo, JobTotals, ServerStats, TubeInfo};
 use gate::Gate;
-use hub::Hub;
+use hub::{Hub, ShutdownStage};
 use running::Running;
 use socket::Bound;
 pub use socket::Listener;
@@ -377,7 +377,7 @@ impl Server {
 
     /// Waits until the server has stopped because of a client's request or [`Server::stop`].
     pub fn wait(&self) {
-        self.hub.shutdown.wait();
+        self.hub.shutdown.wait_for(ShutdownStage::Complete);
     }
 
     /// Waits until the server has accepted `connections` connections since startup and has processed all input that

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::background;
 use super::clock::Clock;
 use super::delivery::{Message, ThreadHandle};
-use super::hub::Hub;
+use super::hub::{Hub, ShutdownStage};
 use super::listener::{self, Threads};
 use super::pool::{PoolThread, Relief};
 use super::socket::Listener;
@@ -129,13 +129,13 @@ impl Running {
             }
         }
         self.hub.close();
-        self.hub.shutdown.complete();
+        self.hub.shutdown.advance(ShutdownStage::Complete);
     }
 }
 
 pub fn stop_on_request(hub: Arc<Hub>, running: Arc<Mutex<Running, SERVER>>) -> io::Result<JoinHandle<()>> {
     spawn("stopper".to_owned(), move || {
-        if hub.shutdown.wait_for_request() {
+        if hub.shutdown.wait_for(ShutdownStage::Requested) {
             log::info!("shutting down, as was asked");
             running.lock().stop();
         }

@@ -53,20 +53,20 @@ pub struct HttpConnection {
 }
 
 impl HttpConnection {
-    fn update(&mut self, seen: HttpState, now: Instant) {
-        let before = std::mem::replace(&mut self.seen, seen);
-        let is_same = match (before.1, seen.1) {
+    fn update(&mut self, (requests, awaited): HttpState, now: Instant) {
+        let (requests_before, before) = std::mem::replace(&mut self.seen, (requests, awaited));
+        let is_same = match (before, awaited) {
             // The client has read a part of the same reply.
             (AwaitedPart::Client(more), AwaitedPart::Client(less)) => less > 0 && less <= more || less == more,
             (one, other) => one == other,
         };
-        if is_same && before.0 == seen.0 {
+        if is_same && requests_before == requests {
             return;
         }
         self.since = now;
-        self.limit = match seen.1 {
+        self.limit = match awaited {
             AwaitedPart::Head => HTTP_HEAD,
-            AwaitedPart::Client(0) if seen.0 == 0 => HTTP_HEAD,
+            AwaitedPart::Client(0) if requests == 0 => HTTP_HEAD,
             AwaitedPart::Client(unread) => HTTP_REST + Duration::from_secs((unread / MIN_RATE) as u64),
             AwaitedPart::Body | AwaitedPart::Server | AwaitedPart::Delay => HTTP_REST,
         };
@@ -256,15 +256,13 @@ impl Probation {
     }
 
     pub fn wait(&self) -> Option<Duration> {
-        let next = [self.unauthenticated.front().map(|it| it.0), self.delayed.front().map(|it| it.0)];
+        let next = [self.unauthenticated.front().map(|(due, _)| *due), self.delayed.front().map(|(due, _)| *due)];
         Some(next.into_iter().flatten().min()?.saturating_duration_since(Instant::now()))
     }
 }
 
 fn pop_due<T>(list: &mut VecDeque<(Instant, T)>) -> Option<(Instant, T)> {
-    if list.front()?.0 > Instant::now() {
-        return None;
-    }
+    list.front().filter(|(due, _)| *due <= Instant::now())?;
     list.pop_front()
 }
 

@@ -39,7 +39,7 @@ impl Detail {
 
     pub fn jobs(&self) -> Vec<u64> {
         match self.of.job {
-            None => self.next.iter().filter_map(|(_, job)| Some(job.as_ref()?.0)).collect(),
+            None => self.next.iter().filter_map(|(_, job)| job.as_ref().map(|(id, _)| *id)).collect(),
             Some(_) => self.stats.iter().filter_map(|stats| stats.text("blocked-by").parse().ok()).collect(),
         }
     }
@@ -67,28 +67,25 @@ struct Fetcher {
 
 #[derive(Default)]
 pub struct Queues {
-    queues: Mutex<(VecDeque<FetchRequest>, VecDeque<FetchEvent>)>,
+    requests: Mutex<VecDeque<FetchRequest>>,
+    events: Mutex<VecDeque<FetchEvent>>,
     wake: Condvar,
 }
 
 impl Queues {
     pub fn send(&self, request: FetchRequest) {
-        self.queues.lock().0.push_back(request);
+        self.requests.lock().push_back(request);
         self.wake.notify_one();
     }
 
     pub fn receive(&self) -> Option<FetchEvent> {
-        self.queues.lock().1.pop_front()
+        self.events.lock().pop_front()
     }
 
     fn next_request(&self) -> FetchRequest {
-        let mut queues = self.queues.lock();
-        loop {
-            if let Some(request) = queues.0.pop_front() {
-                return request;
-            }
-            self.wake.wait(&mut queues);
-        }
+        let mut requests = self.requests.lock();
+        self.wake.wait_while(&mut requests, |requests| requests.is_empty());
+        requests.pop_front().expect("a request")
     }
 }
 
@@ -106,7 +103,7 @@ pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Re
             fetcher.link = None;
             FetchEvent::Lost(problem.text.clone())
         });
-        own.queues.lock().1.push_back(answer);
+        own.events.lock().push_back(answer);
     })?;
     Ok(queues)
 }

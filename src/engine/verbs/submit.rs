@@ -196,14 +196,14 @@ impl Engine {
         (job.completion, job.fails) = (options.completion, options.fails);
         let begin = options.start.unwrap_or(now);
         let expires = if options.ttl == Span::MAX { Time::NEVER } else { begin + options.ttl };
-        let limits = options.max_attempts > 0 || options.max_fails > 0;
-        let rare = options.reducer.is_some() || options.start.is_some() && options.completion == CompletionPolicy::Keep;
         if !options.groups.is_empty() {
             self.tie(slot, &options.groups);
         }
-        let rare = rare || options.backoff > 0 || options.concurrency.is_some() || options.reason.is_some();
-        let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX;
-        if plain && !limits && !rare {
+        let starts_later = options.start.is_some() && options.completion == CompletionPolicy::Keep;
+        let is_extended = options.backoff > 0 || options.concurrency.is_some() || options.reason.is_some();
+        let is_rare = starts_later || is_extended || options.reducer.is_some();
+        let is_limited = options.max_attempts > 0 || options.max_fails > 0 || options.ttl != Span::MAX;
+        if options.dedup_key == DedupKey::None && !is_limited && !is_rare {
             return;
         }
         let number = self.new_extras(slot, options.dedup_key, expires);
@@ -212,7 +212,7 @@ impl Engine {
             extras.max_fails = options.max_fails;
             extras.ttl = options.ttl;
             extras.result_at = options.keep;
-            if rare {
+            if is_rare {
                 let rare = extras.rare_mut();
                 rare.backoff = options.backoff;
                 rare.reason = options.reason;
