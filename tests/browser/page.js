@@ -149,7 +149,7 @@ async function addresses(page, web) {
 
 /** While the server is unreachable, the page must mark its data as outdated and not show "none" instead. */
 async function away(browser) {
-  const server = await start();
+  const server = await start('--http-admin');
   const page = await browser.newPage();
   await say(server.queue, 'use kept\r\nput 10 0 60 4\r\nbody\r\n', 2);
   await page.goto('http://127.0.0.1:' + server.web + '/#tube/' + [...'kept'].map((letter) => '%' + letter.charCodeAt(0).toString(16)).join(''));
@@ -159,6 +159,9 @@ async function away(browser) {
   await until(async () => /cannot be reached.*Showing data from/.test(await page.locator('#note').textContent()), true);
   assert.strictEqual((await page.locator('#peeks pre').allTextContents())[0], 'body');
   assert.ok(await page.evaluate(() => document.body.classList.contains('stale')));
+  await page.locator('#resume').click();
+  const lost = /cannot be reached.*No reply to the last change; it may have been made/;
+  await until(async () => lost.test(await page.locator('#note').textContent()), true);
   await page.close();
 }
 

@@ -51,7 +51,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
 
 pub const STYLE_HASH: &str = "2uc7CmythONZcelgTcMMI87MwrxLKeMNb3ADFswy8Yc=";
 
-pub const SCRIPT_HASH: &str = "BzuLzTwtL5NYF14YKkV/LwBqMipH0E3t4KbKpQ59h+A=";
+pub const SCRIPT_HASH: &str = "QugGJbIHulxLkDGj0IMjEZNQs6t3i91Id6H4af/fF1U=";
 
 pub fn policy() -> String {
     format!(
