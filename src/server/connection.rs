@@ -71,20 +71,26 @@ pub struct Connection {
     /// Unprocessed input. `None` only while the connection is not served.
     backlog: Option<Box<Backlog>>,
     pub(super) ready: Readiness,
-    /// `true` while the write state is known to be [`WriteState::Clear`].
-    clear: bool,
-    /// `true` if the connection accepts no more requests, and closes when all output has been sent.
-    pub(super) closing: bool,
+    pub(super) stage: Stage,
     pub(super) access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client has not authenticated yet.
     pub probation: Option<Box<(Instant, Unauthenticated)>>,
     wrong_token: WrongToken,
-    /// `true` if input from the client ends its wait.
-    abortable: bool,
     pub queued: bool,
     pub light: bool,
     /// `true` if `Admission` counts the connection as HTTP.
     pub is_http: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Open,
+    /// Like `Open`, while the write state is known to be [`WriteState::Clear`].
+    Clear,
+    /// Like `Open`, but input from the client ends its wait.
+    Abortable,
+    /// Accepts no more requests, and closes when all output has been sent.
+    Closing,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,12 +145,10 @@ impl Connection {
             dialogue: Dialogue::new(wire),
             backlog: None,
             ready: Readiness::default(),
-            clear: false,
-            closing: false,
+            stage: Stage::Open,
             access: None,
             probation: None,
             wrong_token: WrongToken::None,
-            abortable: false,
             queued: false,
             light: false,
             is_http: wire == Wire::Http,
@@ -173,7 +177,7 @@ impl Connection {
 
     /// Returns `false` if the peer has disconnected.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
-        self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out))
+        self.outbox.flush_tls() && (self.stage == Stage::Clear || self.outbox.flush(&mut thread.turn.out))
     }
 
     pub fn is_drained(&self) -> bool {
@@ -208,7 +212,8 @@ impl Connection {
             match self.write_state(input, hub) {
                 WriteState::Open | WriteState::Clear => {}
                 WriteState::Waiting
-                    if self.ready.half_closed || self.abortable && self.has_new_input(input, hub, thread) =>
+                    if self.ready.half_closed
+                        || self.stage == Stage::Abortable && self.has_new_input(input, hub, thread) =>
                 {
                     if !self.hang_up(hub, thread) {
                         // An event is already pending, and will end the wait.
@@ -232,7 +237,7 @@ impl Connection {
                 continue;
             }
             if self.ready.ended() {
-                self.closing = true;
+                self.stage = Stage::Closing;
             } else if !self.ready.readable {
                 return Next::Wait;
             } else if read >= READ_IN_A_ROW {
@@ -254,12 +259,14 @@ impl Connection {
     }
 
     fn write_state(&mut self, input: &Input, hub: &Hub) -> WriteState {
-        if self.clear && !self.closing {
+        if self.stage == Stage::Clear {
             return WriteState::Clear;
         }
-        let more = self.has_more(input) || self.closing;
-        let write_state = self.outbox.write_state(hub.max_output(), self.closing, more);
-        self.clear = write_state == WriteState::Clear && !self.dialogue.receives_unsolicited();
+        let closing = self.stage == Stage::Closing;
+        let write_state = self.outbox.write_state(hub.max_output(), closing, closing || self.has_more(input));
+        if write_state == WriteState::Clear && !self.dialogue.receives_unsolicited() {
+            self.stage = Stage::Clear;
+        }
         write_state
     }
 
@@ -398,8 +405,10 @@ impl Connection {
         thread.is_turn_spent = is_spent;
         self.notice_access(hub);
         thread.turn.out = out;
-        if self.clear {
-            self.clear = self.outbox.send(&mut thread.turn.out);
+        if self.stage == Stage::Clear {
+            if !self.outbox.send(&mut thread.turn.out) {
+                self.stage = Stage::Open;
+            }
         } else if has_output {
             self.outbox.flush(&mut thread.turn.out);
         }
@@ -446,7 +455,7 @@ impl Connection {
         }
     }
 
-    /// In [`WriteState::Clear`], the caller sends the replies. Returns `true` if the outbox has output to send.
+    /// In [`Stage::Clear`], the caller sends the replies. Returns `true` if the outbox has output to send.
     fn hand_over(
         &mut self,
         batch: Batch,
@@ -460,10 +469,10 @@ impl Connection {
         let has_failed = matches!(batch.flow, Flow::WrongToken);
         match batch.flow {
             Flow::Next => {}
-            Flow::Wait => self.abortable = false,
-            Flow::WaitForInput => self.abortable = true,
+            Flow::Wait => self.stage = Stage::Open,
+            Flow::WaitForInput => self.stage = Stage::Abortable,
             Flow::Close | Flow::WrongToken => {
-                self.closing = true;
+                self.stage = Stage::Closing;
                 self.backlog().pending.clear();
             }
             Flow::Continue(rest) => self.backlog().pending.push_front(*rest),
@@ -475,9 +484,11 @@ impl Connection {
             self.outbox.hold();
             self.wrong_token = WrongToken::Last;
         }
-        self.clear &= !waits && promise.is_none() && batch.lacking == 0 && self.wrong_token != WrongToken::Last;
-        if self.clear {
-            return false;
+        if self.stage == Stage::Clear {
+            if promise.is_none() && batch.lacking == 0 && self.wrong_token != WrongToken::Last {
+                return false;
+            }
+            self.stage = Stage::Open;
         }
         let has_output = match promise {
             Some((log, promise)) => log.hold(promise, &self.outbox, out, waits, turn_log.slow_reply()),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use mio::Events;
 
 use super::clock::Clock;
-use super::connection::Connection;
+use super::connection::{Connection, Stage};
 use super::delivery::WriteState;
 use super::durability::Durability;
 use super::hub::{Hub, TurnScratch};
@@ -83,7 +83,7 @@ impl Stepped {
     /// clients is undefined.
     pub fn has_commands_behind(&self) -> bool {
         let waits = |connection: &Connection| {
-            let state = connection.outbox.write_state(usize::MAX, connection.closing, true);
+            let state = connection.outbox.write_state(usize::MAX, connection.stage == Stage::Closing, true);
             matches!(state, WriteState::Waiting | WriteState::Blocked)
         };
         let sent = |it: &Connection| it.has_pending() || it.has_rest() || it.ready.readable;
