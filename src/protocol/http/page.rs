@@ -49,9 +49,9 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-pub const STYLE_HASH: &str = "2uc7CmythONZcelgTcMMI87MwrxLKeMNb3ADFswy8Yc=";
+pub const STYLE_HASH: &str = "4EWehbTYuJZ+4vNbGcE9SLkV3+ZAeqaP2tcuUCY1H/8=";
 
-pub const SCRIPT_HASH: &str = "QugGJbIHulxLkDGj0IMjEZNQs6t3i91Id6H4af/fF1U=";
+pub const SCRIPT_HASH: &str = "6yD/sBCsu0XrdU/AclTkzPYQb6cmONbPK0XK7jdw1SU=";
 
 pub fn policy() -> String {
     format!(
