@@ -1,7 +1,8 @@
-//! Runs the backup and the restore of beanpole-operate(7) verbatim.
+//! Runs the backup and the restore of beanpole-operate(7) verbatim, and compares its alerts with the alert rules.
 
 mod daemon;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -73,4 +74,16 @@ fn the_documented_backup_can_be_restored() {
     assert!(client.peek(later).is_err());
     let before = serve(&root.file("beanpole.before"));
     assert_eq!(before.client().peek(later).expect("a job").body, b"later");
+}
+
+#[test]
+fn each_alert_is_described() {
+    let page = std::fs::read_to_string("man/beanpole-operate.7").expect("the page");
+    let section = page.split("\n.Sh ALERTS\n").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("ALERTS");
+    let heads = section.lines().filter_map(|line| line.strip_prefix(".It "));
+    let described: Vec<&str> = heads.flat_map(|head| head.split(" , ")).collect();
+    let rules = std::fs::read_to_string("pkg/prometheus/beanpole.rules.yml").expect("the rules");
+    let names: BTreeSet<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(!names.is_empty() && described.len() == names.len(), "{described:?}");
+    assert_eq!(described.into_iter().collect::<BTreeSet<&str>>(), names);
 }

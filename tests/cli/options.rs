@@ -11,7 +11,7 @@ use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE}
 const BAD_USAGE: i32 = 5;
 
 /// Invalid arguments, each with words that the error message must contain.
-const REFUSED: [(&str, &[&str]); 45] = [
+const REFUSED: [(&str, &[&str]); 47] = [
     ("-x", &["unknown flag: -x"]),
     ("-Vx", &["unknown flag: -x"]),
     ("--frobnicate", &["unknown flag: --frobnicate"]),
@@ -38,6 +38,8 @@ const REFUSED: [(&str, &[&str]); 45] = [
     ("-l 127.0.0.1:99999", &["-l", "127.0.0.1:99999", "port 99999 is out of range", "0 to 65535"]),
     ("-l 127.0.0.1:http", &["-l", "127.0.0.1:http", "ADDR:PORT"]),
     ("-l /tmp/x.sock", &["-l", "unix:/tmp/x.sock"]),
+    ("-l 11300", &["-l: invalid address: 11300; a port follows an address, as in 127.0.0.1:11300"]),
+    ("--http=24502", &["--http: invalid address: 24502; a port follows an address, as in 127.0.0.1:24502"]),
     ("--gearman 0.0.0.0", &["0.0.0.0", "--gearman=0.0.0.0"]),
     ("--workq 7", &["--workq=7"]),
     ("--ready-fd 0", &["--ready-fd", "invalid number: 0", "1 to"]),

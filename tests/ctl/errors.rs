@@ -175,6 +175,7 @@ fn usage_errors_exit_with_5_and_an_explanation() {
         ("pause mail", &["usage: beanpole pause [OPTIONS] TUBE SECONDS"]),
         ("stats \"two\\x00words\"", &["invalid tube name: "]),
         ("stats -s host:0", &["invalid server: host:0", "HOST:PORT"]),
+        ("stats -s 24500", &["invalid server: 24500; a port follows an address, as in 127.0.0.1:24500"]),
         ("stats -s host --cacert x", &["--cacert requires a server with TLS"]),
         ("stats -s host --token-file Cargo.toml", &["--token-file requires TLS", "or a Unix socket"]),
         ("stats --timeout never", &["--timeout: invalid number: never"]),
