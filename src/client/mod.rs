@@ -219,8 +219,8 @@ impl Client {
         self.request_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
     }
 
-    /// Returns the IDs of up to `count` jobs of a tube in ascending order, beginning after the ID `above`. The maximum
-    /// of `count` is 1,000. `state` is `ready`, `delayed`, `reserved` or `buried`.
+    /// Returns the IDs of up to `count` (at most 1,000) jobs of a tube in ascending order, after the ID `above`.
+    /// `state` is `ready`, `delayed`, `reserved` or `buried`. Fails with `NOT_FOUND` if there is no such tube.
     pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
         let list = self.text(&format!("list-jobs {} {} {above} {count}", checked(tube)?, checked(state)?))?;
         Ok(list.lines().filter_map(|line| line.strip_prefix("- ")?.parse().ok()).collect())
@@ -247,7 +247,7 @@ impl Client {
     }
 
     /// Replaces the settings of a tube, which apply to the jobs of all clients. An example of `settings` is `try:5:10
-    /// dead:mail-dead`. beanpole-beanstalk(7) lists all settings.
+    /// dead:mail-dead`. beanpole-beanstalk(7) lists all settings. Fails with `BAD_FORMAT` for other settings.
     pub fn set_tube(&mut self, tube: &str, settings: &str) -> Result<()> {
         self.request(&format!("set-tube {} {settings}", checked(tube)?), "SET")
     }
@@ -283,6 +283,7 @@ impl Client {
 
     /// Reports that a reserved job has failed. Returns the number of seconds until the next try, or `None` if the
     /// server buried the job because no tries remain or are configured. The server stores 4,096 bytes of `reason`.
+    /// Fails with `NOT_FOUND` if this client has not reserved the job.
     pub fn fail(&mut self, id: u64, pri: u32, reason: &[u8]) -> Result<Option<u64>> {
         self.send(&[format!("fail {id} {pri} {}\r\n", reason.len()).as_bytes(), reason, b"\r\n"].concat())?;
         let reply = self.reply()?;
@@ -364,7 +365,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&self.numbered("OK")?.1).into_owned())
     }
 
-    /// Sends a command such as `stats`, and returns the value of `key` in the reply.
+    /// Sends a command such as `stats`, and returns the value of `key` in the reply. Fails with `no KEY` without it.
     pub fn figure(&mut self, command: &str, key: &str) -> Result<String> {
         let text = self.text(command)?;
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));

@@ -67,6 +67,7 @@ impl TlsFiles {
 
 /// TCP keepalive, which closes a connection if the peer acknowledges nothing for `idle + interval * count` seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Keepalive {
     /// Seconds of silence before the first probe, at most 32767. 0 disables probes.
     pub idle: u32,

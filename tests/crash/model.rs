@@ -103,6 +103,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         State::Held => ('h', 0),
         State::Scheduled => ('s', job.due().nanos()),
         State::Finished => ('f', 0),
+        state => unreachable!("the state {state:?}"),
     };
     let extras = engine.extras(&job);
     Some(View {

@@ -23,12 +23,15 @@ pub const URGENT: Priority = 1024;
 
 /// The state of a job. The first four states are those of beanstalkd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum State {
+    /// A client can reserve the job.
     Ready,
     /// The job becomes ready when its delay ends.
     Delayed,
     /// A client holds the job until the time to run ends.
     Reserved,
+    /// The job waits for a kick.
     Buried,
     /// The job waits for other jobs to end.
     Held,
