@@ -266,6 +266,12 @@ fn no_acknowledged_change_is_lost_by_a_power_cut_after_failures() {
     println!("failing disks: {cuts} power cuts in {seed} lives");
 }
 
+/// The live items of the oldest segment need a segment that is larger than usual.
+#[test]
+fn a_disk_with_space_again_is_compacted_into_a_large_segment() {
+    unlucky_life(14, SyncMode::Every(50));
+}
+
 // Tests promise P17 of beanpole-promises(7).
 #[test]
 fn a_failed_sync_moves_everything_to_a_new_segment() {

@@ -169,15 +169,14 @@ impl Journal {
         self.must_remove() && self.disk() > self.bound()
     }
 
-    /// Returns the size of a small segment for the live items of the oldest segment, or `None` if they fit into the
-    /// existing segments, or only into a segment of the usual size.
+    /// Returns the size of a segment for the live items of the oldest segment, or `None` if they fit into the existing
+    /// segments.
     pub fn rescue_size(&self) -> Option<u64> {
         if !self.must_remove() || self.segments[0].live <= self.space(self.reserve()) {
             return None;
         }
         let live = self.segments[0].live;
-        let size = live + live / 8 + self.reserve() + (HEADER + CHANGE + MARK) as u64;
-        (size < self.segment_size).then_some(size)
+        Some(live + live / 8 + self.reserve() + (HEADER + CHANGE + MARK) as u64)
     }
 
     /// The segment's file is removed once a durable record states that the segment is not needed.
