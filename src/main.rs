@@ -79,7 +79,7 @@ fn run_as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
 
 fn run_gearmand(gearmand: Gearmand) -> ExitCode {
     let mut ready = None;
-    if gearmand.daemon {
+    if gearmand.daemon && !systemd::is_managed() {
         match parent::detach() {
             Ok(Side::Background(side)) => ready = Some(side),
             Ok(Side::Foreground(code)) => return code,

@@ -12,7 +12,8 @@ use std::process::Command;
 use beanpole::internals::config::CONNECTION_COST;
 use beanpole::internals::ctl::Flag;
 use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
-use beanpole::internals::options::{usage, OPTIONS};
+use beanpole::internals::gearmand;
+use beanpole::internals::options::{usage, BAD_USAGE, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, SETTINGS, TAGS};
 use beanpole::internals::protocol::http::{metrics, ROUTES};
 use beanpole::{Client, Config, Server};
@@ -312,9 +313,12 @@ fn no_unit_stops_another_one_with_jobs() {
 #[test]
 fn the_units_do_not_restart_after_permanent_errors() {
     let page = read("man/beanpole.8");
-    for unit in ["pkg/systemd/beanpole.service", "pkg/systemd/beanstalkd.service"] {
-        let codes = unit_words(unit, "RestartPreventExitStatus=");
-        assert_eq!(codes, ["5", "10", "32", "33", "34", "111"].map(str::to_owned).into(), "{unit}");
+    for (name, usage) in
+        [("beanpole", BAD_USAGE), ("beanstalkd", BAD_USAGE), ("gearman-job-server", gearmand::BAD_USAGE)]
+    {
+        let unit = format!("pkg/systemd/{name}.service");
+        let codes = unit_words(&unit, "RestartPreventExitStatus=");
+        assert_eq!(codes, [usage, 10, 32, 33, 34, 111].map(|code| code.to_string()).into(), "{unit}");
         for code in codes {
             let is_documented =
                 page.lines().any(|line| line.starts_with(".It ") && words(line).any(|word| word == code));

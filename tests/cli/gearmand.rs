@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -118,6 +119,20 @@ fn a_background_server_has_a_pid_file_while_it_listens() {
     daemon.wait();
     assert!(TcpStream::connect(daemon.address).is_err());
     assert!(read(&daemon.folder, "log").contains("stopping"));
+}
+
+/// Existing settings of gearmand can contain `--daemon`. systemd needs the exit status of the process that it has
+/// started.
+#[test]
+fn a_server_started_by_systemd_does_not_fork() {
+    let folder = Folder::new();
+    let (pid_file, socket) = (folder.file("pid"), folder.file("notify"));
+    let _manager = UnixDatagram::bind(&socket).expect("a socket");
+    let mut program = gearmand(&["-d", "-L", "127.0.0.1", "-p", "0", "-l", "stderr", "-P"]);
+    program.arg(&pid_file).env("NOTIFY_SOCKET", &socket);
+    let daemon = Daemon::spawn(program);
+    wait_until("it has written its number", || !read(&folder, "pid").is_empty());
+    assert_eq!(read(&folder, "pid"), format!("{}\n", daemon.pid()));
 }
 
 #[test]

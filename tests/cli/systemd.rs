@@ -20,6 +20,8 @@ const ONE: &str = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec
 /// Passes the sockets in stdin and stdout to the program as systemd would.
 const TWO: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" \"$@\"";
 
+const UNITS: [&str; 3] = ["beanpole", "beanstalkd", "gearman-job-server"];
+
 fn inherits(script: &str, arguments: &[&str], socket: impl Into<OwnedFd>) -> Command {
     let mut command = shell(script, arguments);
     command.stdin(Stdio::from(socket.into()));
@@ -222,15 +224,20 @@ fn sighup_is_ignored_without_files_to_reload() {
     stops(&daemon);
 }
 
-/// A documentation address, which is not assigned to any interface. After this exit status, the unit file restarts the
-/// service, because an administrator may assign the address later.
+/// A documentation address, which is not assigned to any interface. After this exit status, each unit file restarts the
+/// service without a limit, because an administrator may assign the address later.
 #[test]
 fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
-    let unit = std::fs::read_to_string("pkg/systemd/beanpole.service").expect("the unit");
-    let prevented = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus=")).expect("the setting");
-    assert!(prevented.split(' ').all(|status| status != "75"), "{prevented}");
-    assert!(unit.contains("RestartSec=1\n") && unit.contains("StartLimitIntervalSec=0\n"), "{unit}");
+    for name in UNITS {
+        let unit = std::fs::read_to_string(format!("pkg/systemd/{name}.service")).expect("the unit");
+        let setting = |key| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        assert!(setting("RestartPreventExitStatus=").split(' ').all(|status| status != "75"), "{unit}");
+        assert_eq!([setting("Restart="), setting("RestartSec=")], ["on-failure", "1"], "{unit}");
+        assert_eq!(setting("StartLimitIntervalSec="), "0", "{unit}");
+        // Only the exit status of the main process prevents a restart. With `Type=forking`, another process fails.
+        assert_eq!(setting("Type="), "notify", "{unit}");
+    }
 }
 
 #[test]
@@ -288,7 +295,7 @@ fn a_server_that_failed_does_not_report_readiness() {
 /// Most of the exposure is the access to the network.
 #[test]
 fn the_units_drop_unneeded_privileges() {
-    ["beanpole", "beanstalkd", "gearman-job-server"].into_iter().for_each(judge_unit);
+    UNITS.into_iter().for_each(judge_unit);
 }
 
 fn judge_unit(name: &str) {
