@@ -1,4 +1,7 @@
-"""Tests the HAProxy configuration of beanpole-cluster(7), with other addresses and ports but otherwise word by word."""
+"""Tests the HAProxy configurations of the man pages, with other addresses and ports but otherwise word by word.
+
+beanpole-cluster(7) has a complete configuration, and beanpole-operate(7) has a backend, which replaces that of the former.
+"""
 
 import os
 import re
@@ -10,15 +13,22 @@ import time
 
 from world import World, free_port
 
-PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "man", "beanpole-cluster.7")
+MAN = os.path.join(os.path.dirname(__file__), "..", "..", "man")
 
 # Addresses of the proxy and of two servers. The servers use the same ports.
 PROXY, HOSTS = "127.78.0.10", ("127.78.0.1", "127.78.0.2")
 
 
-def configuration(port, http):
-    with open(PAGE) as page:
-        text = re.search(r"^defaults$.*?(?=^\.Ed$)", page.read(), re.M | re.S).group()
+def block(page, first):
+    """The code block of the page that begins with the line."""
+    with open(os.path.join(MAN, page)) as file:
+        return re.search(rf"^{first}$.*?(?=^\.Ed$)", file.read(), re.M | re.S).group()
+
+
+def configuration(page, port, http):
+    text = block("beanpole-cluster.7", "defaults")
+    if page != "beanpole-cluster.7":
+        text = text.split("backend queue\n\n")[0] + "backend beanpole\n\n" + block(page, "backend beanpole")
     for old, new in (("bind :11300", f"bind {PROXY}:{port}"), ("10.0.0.1:11300", f"{HOSTS[0]}:{port}"),
                      ("10.0.0.2:11300", f"{HOSTS[1]}:{port}"), ("port 11380", f"port {http}")):
         assert text.count(old) == 1, f"{old} in {text}"
@@ -42,16 +52,20 @@ def put(address, patience):
 
 
 def haproxy(program, etcd):
-    """A connection through HAProxy must reach the active server, and must be closed when that server is stopped."""
     if not shutil.which("haproxy"):
         print("HAProxy: not tested, because haproxy is not installed", flush=True)
         return True
+    return all([forwards(program, etcd, page) for page in ("beanpole-cluster.7", "beanpole-operate.7")])
+
+
+def forwards(program, etcd, page):
+    """A connection through HAProxy must reach the active server, and must be closed when that server is stopped."""
     world, port, http, servers = World(program, etcd, names=""), free_port(), free_port(), []
     url = "etcd://" + ",".join(f"127.0.0.1:{client}" for client in world.clients) + "/q"
     try:
         path = os.path.join(world.folder, "haproxy.cfg")
         with open(path, "w") as file:
-            file.write(configuration(port, http))
+            file.write(configuration(page, port, http))
         token = os.path.join(world.folder, "token")
         with open(token, "w") as file:
             file.write("a-token-of-the-test\n")
@@ -80,7 +94,7 @@ def haproxy(program, etcd):
                 pass
             active.send_signal(signal.SIGCONT)
             time.sleep(3)
-        print(f"HAProxy: put {times[0]:.1f} s after SIGSTOP and {times[1]:.1f} s after SIGKILL of the active server",
+        print(f"HAProxy of {page}: put {times[0]:.1f} s after SIGSTOP and {times[1]:.1f} s after SIGKILL of the active server",
               flush=True)
         return True
     except BaseException:

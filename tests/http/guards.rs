@@ -182,6 +182,20 @@ fn remote_clients_need_a_token() {
             assert_eq!(reply.status, status, "{path} {token}");
             assert_eq!(reply.head.contains("WWW-Authenticate: Bearer"), status == 401, "{path}");
         }
+        // Kubernetes sends the address of the pod as the host, and no token.
+        let page = include_str!("../../man/beanpole-operate.7");
+        let probes =
+            page.split(".Ss Kubernetes\n").nth(1).and_then(|rest| rest.split(".Ss ").next()).expect("a section");
+        let paths: Vec<_> =
+            probes.split("httpGet: {path: ").skip(1).filter_map(|rest| rest.split(", port: 11380}").next()).collect();
+        assert_eq!(paths, ["/healthz", "/readyz"], "{probes}");
+        for (path, host) in paths.iter().zip(["10.244.1.7:11380", "[fd00::7]:11380"]) {
+            let mut probe = Visitor::to(address);
+            let headers =
+                format!("Host: {host}\r\nUser-Agent: kube-probe/1.31\r\nAccept: */*\r\nConnection: close\r\n");
+            probe.send(format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes());
+            assert_eq!(probe.reply().status, 200, "{path} {host}");
+        }
         // Each guess takes a second and a connection.
         for token in ["Bearer 0123456789abcdeg", "Bearer 0123456789abcdef0"] {
             let (mut guesser, start) = (Visitor::to(address), Instant::now());
