@@ -113,14 +113,36 @@ fn uninstall_removes_all_installed_files() {
     assert_eq!(left, [root.join("etc/default/beanpole").display().to_string()]);
 }
 
+/// Runs the build and the installation of the Debian package in a copy of the source tree. A script replaces cargo and
+/// the program.
 #[test]
 fn a_debian_package_is_built_in_its_own_directory() {
+    let folder = Folder::new();
+    let (tree, elsewhere, tools) = (folder.file("tree"), folder.file("elsewhere"), folder.file("tools"));
+    [&tree.join("debian"), &tools].into_iter().for_each(|path| fs::create_dir_all(path).unwrap());
+    let copied = Command::new("cp").args(["-r", "Makefile", "Cargo.toml", "pkg", "man"]).arg(&tree).status();
+    assert!(copied.expect("cp").success());
+    let build = "[ \"$1\" != --version ] || echo 'cargo 1.95.0 (f2d3ce0bd 2026-03-21)'; [ \"$1\" = build ] || exit 0
+        mkdir -p \"$CARGO_TARGET_DIR/release\" && cd \"$CARGO_TARGET_DIR/release\" && cp \"$0\" beanpole";
+    script(&tools.join("cargo"), build);
     let mut command = Command::new("make");
-    command.args(["-s", "-f", "pkg/debian/rules", "--eval", "shown: ; @echo $$CARGO_TARGET_DIR $(PROGRAM)", "shown"]);
-    let run = command.env("CARGO_TARGET_DIR", "/elsewhere").env_remove("MAKEFLAGS").output().expect("make");
-    let own = std::env::current_dir().expect("a folder").join("target");
-    let shown = format!("{} target/release/beanpole\n", own.display());
-    assert_eq!(String::from_utf8_lossy(&run.stdout), shown, "{}", String::from_utf8_lossy(&run.stderr));
+    command.args(["-f", "pkg/debian/rules", "override_dh_auto_build", "override_dh_auto_install"]).current_dir(&tree);
+    command.env("PATH", format!("{}:/usr/bin:/bin", tools.display())).env("CARGO", tools.join("cargo"));
+    for name in ["MAKEFLAGS", "BEANPOLE_PROGRAM", "BEANPOLE_COMPLETER"] {
+        command.env_remove(name);
+    }
+    let run = command.env("CARGO_TARGET_DIR", &elsewhere).output().expect("make");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let packed = fs::read_to_string(tree.join("debian/beanpole/usr/bin/beanpole")).expect("a program");
+    assert!(packed.contains(build) && tree.join("target/release/beanpole").exists() && !elsewhere.exists());
+}
+
+/// sysvinit-utils contains the functions of the init script since version 3.05. Before, lsb-base contained them.
+#[test]
+fn the_debian_package_can_be_installed_with_older_init_functions() {
+    let control = fs::read_to_string("pkg/debian/control").unwrap();
+    assert!(control.contains("sysvinit-utils (>= 3.05) | lsb-base\n"), "{control}");
+    assert!(fs::read_to_string("pkg/sysv/beanpole").unwrap().contains("\n. /lib/lsb/init-functions\n"));
 }
 
 /// Packages must contain only files from the staging directory. Other files have the modification time of the checkout
