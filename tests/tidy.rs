@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 mod names;
 #[path = "tidy/owners.rs"]
 mod owners;
+#[path = "tidy/pages.rs"]
+mod pages;
 #[path = "tidy/prose.rs"]
 mod prose;
 
