@@ -29,7 +29,7 @@ TARGET_riscv64 = riscv64gc-unknown-linux-gnu
 TARGET_s390x = s390x-unknown-linux-gnu
 NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
 
-.PHONY: cross targets licences dist deb rpm apk sbom sums release packages
+.PHONY: cross targets licences dist recipes deb rpm apk sbom sums release packages
 
 # Environment variables for pkg/cross.
 CROSSING = CARGO=$(call q,$(CARGO)) CARGOFLAGS='$(CARGOFLAGS)' CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)) \
@@ -57,6 +57,12 @@ dist: ## build a source tarball of the last commit, with all crates, and its che
 	done
 	cd '$(OUT)' && sha256sum $(DIST).tar.gz >$(DIST).tar.gz.sha256 && sha256sum -c $(DIST).tar.gz.sha256
 	@ls -l '$(OUT)/$(DIST).tar.gz'
+
+# The recipes contain checksums of the tarball, and the tarball contains the recipes, with placeholders.
+recipes: ## write the recipes for Alpine, Buildroot and OpenWrt, with the checksums of the tarball that `make dist` built
+	@rm -rf '$(OUT)/recipes' && mkdir -p '$(OUT)/recipes' && cp -r pkg/alpine pkg/buildroot pkg/openwrt '$(OUT)/recipes'
+	@cd '$(OUT)' && sums="$$(sha256sum $(DIST).tar.gz) $$(sha512sum $(DIST).tar.gz)" && set -- $$sums && \
+	    sed -i -e 's|@VERSION@|$(VERSION)|' -e "s|@SHA256@|$$1|" -e "s|@SHA512@|$$3|" recipes/*/*
 
 # Packages are built in a new directory from the unpacked tarball.
 DEB = $(OUT)/deb-$(ARCH)
@@ -127,7 +133,7 @@ PROGRAMS ?= x86_64-unknown-linux-musl i686-unknown-linux-gnu aarch64-unknown-lin
 	riscv64gc-unknown-linux-gnu
 
 # The release notes are the section of this version in CHANGELOG.md.
-release: ## build everything that is published: source, packages, static programs, SBOM, notes, checksums
+release: ## build everything that is published: source, packages, recipes, static programs, SBOM, notes, checksums
 	rm -rf '$(OUT)'
 	$(MAKE) deb
 	$(MAKE) rpm
@@ -137,7 +143,10 @@ release: ## build everything that is published: source, packages, static program
 	    program=$$($(MAKE) -s --no-print-directory cross TARGET=$$target | tail -n 1) && \
 	    cp "$$program" '$(OUT)/beanpole-$(VERSION)-'$$target || exit; \
 	done
-	rm -rf '$(OUT)'/deb-*
+	$(MAKE) recipes
+	tar --sort=name --mtime="@$$(git log -1 --format=%ct)" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -C '$(OUT)' -c recipes | \
+	    gzip -9n >'$(OUT)/$(DIST)-recipes.tar.gz'
+	rm -rf '$(OUT)'/deb-* '$(OUT)/recipes'
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
 	$(MAKE) sums
 
