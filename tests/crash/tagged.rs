@@ -264,6 +264,63 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     id
 }
 
+/// Finds jobs that share a key in the same order before and after a restart.
+// Tests promise P27 of beanpole-promises(7).
+#[test]
+fn jobs_that_share_a_key_are_found_after_a_restart() {
+    let disk = Disk::new(1);
+    let mut life = begin(&disk, dawn());
+    let client = life.first_client();
+    let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
+    verb(&mut life, |engine, now| {
+        engine.set_tube(client, b"mail", settings, now).expect("a tube");
+    });
+    let tags = |tube: &[u8]| Tags { tube: Some(tube.into()), ..key("k", 0) };
+    let ids: Vec<JobId> = (0..20).map(|_| dead_letter_of(&mut life, tags(b"mail"))).collect();
+    // Two jobs stay dead letters. Of the other jobs, half are buried.
+    for (place, &id) in ids[2..].iter().rev().enumerate() {
+        verb(&mut life, |engine, now| {
+            assert_eq!(engine.kick_job(id, now), Ok(true));
+            if place % 2 == 0 {
+                engine.reserve_job(client, id, now).expect("a job");
+                assert!(engine.bury(client, id, 5, now));
+            }
+        });
+    }
+    save(&mut life);
+    let end_in_order = |engine: &mut Engine, now: Time| {
+        let client = engine.connect();
+        let put = |engine: &mut Engine| match engine.put_tagged(client, new(5), tags(b"dead"), now) {
+            Ok(Tagged::Duplicate { id, .. }) => Some(id),
+            other => panic!("{other:?}"),
+        };
+        let mut left: Vec<JobId> = ids[2..].to_vec();
+        left.sort_by_key(|id| (engine.is_buried(*id), *id));
+        while let Some(first) = left.first() {
+            assert_eq!(put(engine), Some(*first));
+            // End the job that is found, or the job that would be found next.
+            let gone = left.remove(usize::from(left.len() % 3 == 0).min(left.len() - 1));
+            assert!(engine.delete_in_any_state(gone, now));
+            engine.check();
+        }
+        assert!(matches!(engine.put_tagged(client, new(5), tags(b"dead"), now), Ok(Tagged::New(_))));
+    };
+    end_in_order(&mut after_cut(&disk, life.now), life.now);
+    verb(&mut life, end_in_order);
+}
+
+fn dead_letter_of(life: &mut Life, tags: Tags) -> JobId {
+    let (client, id) = (life.first_client(), put_new(life, tags));
+    life.settle();
+    verb(life, |engine, now| {
+        engine.reserve_job(client, id, now).expect("a job");
+    });
+    verb(life, |engine, now| {
+        engine.fail(client, id, 5, b"no such host", now).expect("a job of this client");
+    });
+    id
+}
+
 /// The checks after each command and each start verify that the log's space accounting includes the origins of dead
 /// letters.
 // Tests promise P29 of beanpole-promises(7).

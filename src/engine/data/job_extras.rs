@@ -392,14 +392,17 @@ impl ExtrasStore {
         }
     }
 
-    pub fn find(&self, hash: u64, matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
-        self.table.find((hash >> 32) as u32, matches)
+    pub fn find(&self, hash: u64, mut matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
+        let hash = (hash >> 32) as u32;
+        self.table.find(hash, |extras| extras.hash == hash && matches(extras))
     }
 
     pub fn rehash(&mut self, number: u32, hash: u64) {
-        self.table.unindex(number);
-        self.get_mut(number).hash = (hash >> 32) as u32;
-        self.table.index(number);
+        if self.get(number).hash != (hash >> 32) as u32 {
+            self.table.unindex(number);
+            self.get_mut(number).hash = (hash >> 32) as u32;
+            self.table.index(number);
+        }
     }
 
     pub fn suspend_expiry(&mut self, number: u32) {

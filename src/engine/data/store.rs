@@ -1,7 +1,7 @@
 //! All jobs, everything that belongs to jobs, data that outlives jobs, and the memory account.
 //! Enforces promise P1 of beanpole-promises(7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use slab::Slab;
@@ -11,10 +11,23 @@ use super::{
     Table, Time, NIL,
 };
 
+/// The jobs with the same dedup key and tube that are buried, or that are not buried. Contains the hash of the key, the
+/// tube, and `true` for buried jobs. Only dead letters that are kicked and jobs that failed cause more than one job.
+pub type Family = (u64, u32, bool);
+
+/// Bytes charged for a twin: its share of a half-filled node, and of the nodes above.
+pub const TWIN_COST: u64 = 48;
+
+pub fn family_key((hash, tube, is_buried): Family) -> u64 {
+    hash ^ (u64::from(tube) << 1 | u64::from(is_buried))
+}
+
 #[derive(Debug, Default)]
 pub struct Store {
     pub(in crate::engine) jobs: Jobs,
     pub(in crate::engine) extras: ExtrasStore,
+    /// With [`family_key`], all jobs of each family except for the oldest. Lookups by hash find only the oldest job.
+    pub(in crate::engine) twins: BTreeSet<(u64, JobId)>,
     pub(in crate::engine) ended_keys: EndedKeys,
     pub(in crate::engine) lanes: Lanes,
     pub(in crate::engine) groups: Groups,

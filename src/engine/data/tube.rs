@@ -221,8 +221,8 @@ pub struct Tubes {
     pub(in crate::engine) order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
-    /// For each tube with a dead-letter tube: the name of the latter, and the rank and the number of the former.
-    pub(in crate::engine) links: BTreeSet<(Arc<[u8]>, usize, u32)>,
+    /// Sorted. For each tube with a dead-letter tube: the name of the latter, and the rank and number of the former.
+    pub(in crate::engine) links: Vec<(Arc<[u8]>, usize, u32)>,
 }
 
 /// The capacity that [`Tubes::order`] keeps.
@@ -266,18 +266,23 @@ impl Tubes {
     /// Returns the length of the longest chain of dead-letter tubes that ends with the tube `name`, open or not. Only a
     /// log can contain longer chains than [`LONGEST_CHAIN`].
     pub fn rank(&self, name: &Arc<[u8]>) -> usize {
-        let links = self.links.range((name.clone(), 0, 0)..=(name.clone(), LONGEST_CHAIN, u32::MAX));
-        links.last().map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
+        let end = self.links.partition_point(|(dead, rank, _)| (dead, *rank) <= (name, LONGEST_CHAIN));
+        let last = end.checked_sub(1).map(|last| &self.links[last]).filter(|(dead, ..)| dead == name);
+        last.map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
     }
 
     /// `None` means that the tube is not linked.
     fn relink(&mut self, mut number: u32, mut before: Option<usize>, mut after: Option<usize>) {
         while let Some(dead) = self.dead_of(number).filter(|_| before != after).cloned() {
             let rank = Some(self.rank(&dead));
-            if let Some(before) = before {
-                self.links.remove(&(dead.clone(), before, number));
+            for (rank, is_new) in [(before, false), (after, true)] {
+                let Some(link) = rank.map(|rank| (dead.clone(), rank, number)) else { continue };
+                match self.links.binary_search(&link) {
+                    Ok(place) if !is_new => drop(self.links.remove(place)),
+                    Err(place) if is_new => self.links.insert(place, link),
+                    _ => {}
+                }
             }
-            self.links.extend(after.map(|after| (dead.clone(), after, number)));
             (before, after) = (rank, Some(self.rank(&dead)));
             let Some(next) = self.find(&dead) else { return };
             number = next;

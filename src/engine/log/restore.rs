@@ -153,7 +153,7 @@ impl Engine {
         (job.pri, job.due) = (to.pri, to.due);
         job.holder = to.dead_from.map_or(NIL, |origin| self.store.origins.add(origin));
         self.forget_waits(slot);
-        self.rebind(slot);
+        self.change_lane(slot);
         Some((slot, before))
     }
 
@@ -236,6 +236,7 @@ impl Engine {
                 }
                 State::Held => {
                     held.push((job.id.0, slot));
+                    self.join_family(slot, false);
                     continue;
                 }
                 State::Reserved => {
@@ -251,6 +252,7 @@ impl Engine {
                 }
                 State::Ready | State::Finished => {}
             }
+            self.join_family(slot, false);
             let job = self.store.jobs.get(slot);
             match self.extras(job).and_then(JobExtras::start) {
                 Some(start) if job.state() == State::Ready => started.push((start, job.id, slot)),
@@ -396,7 +398,7 @@ impl Engine {
         if plain && !rare && !limits {
             return;
         }
-        let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
+        let number = self.new_extras(slot, options.dedup_key.restored(), options.expires, true);
         self.store.extras.edit(number, |extras| {
             extras.ttl = options.ttl;
             (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);

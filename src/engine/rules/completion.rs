@@ -364,6 +364,7 @@ impl Engine {
             self.store.jobs.get_mut(slot).set(JobFlag::Volatile, true);
         }
         if let Some(number) = self.bound(slot) {
+            self.leave_family(slot, false);
             // A later submission must not join the canceled job, whose worker is processing the earlier submission.
             self.store.extras.forget_dedup_key(number);
         }

@@ -13,10 +13,6 @@ use crate::engine::{Engine, Refused, Steps};
 /// Extras per key lookup. Unless keys are unique per tube, a name that more tubes use is refused.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
-/// For each tube and key, at most this many jobs that are not buried can be found. There can be more than one, because
-/// a dead letter that is kicked can have the same key as a job that was put later.
-const TWINS: usize = 16;
-
 /// Steps of a search by name in all tubes at once.
 const SEARCH: u64 = 64;
 
@@ -67,14 +63,28 @@ impl Engine {
         }
         let number = self.tubes.find(tube);
         let hash = self.hash_dedup_key(dedup_key, number.unwrap_or_default(), None);
-        self.find_with_key(dedup_key, hash, |_, job| match dedup_key {
+        let found = self.find_with_key(dedup_key, hash, |_, job| match dedup_key {
             DedupKey::None => false,
             DedupKey::Id(_) => true,
             // A new job is needed, because nobody reports the outcome of a buried job.
             _ if job.state() == State::Buried => false,
             DedupKey::Name(_) => Some(job.tube) == number,
             DedupKey::Body(_) => Some(job.tube) == number && job.body.len() == length,
-        })
+        })?;
+        Ok(found.or_else(|| self.first_twin((hash, number?, false))))
+    }
+
+    /// Returns the oldest job with the key. Prefers jobs that are not buried, and ignores dead letters.
+    pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
+        let hash = self.hash_dedup_key(dedup_key, number, None);
+        let mut buried = None;
+        let live = self.find_with_key(dedup_key, hash, |slot, job| {
+            let (is_meant, is_buried) = (job.tube == number && !job.is_dead_letter(), job.state() == State::Buried);
+            buried = buried.or((is_meant && is_buried).then_some(slot));
+            is_meant && !is_buried
+        })?;
+        let twin = |is_buried| self.first_twin((hash, number, is_buried));
+        Ok(live.or_else(|| twin(false)).or(buried).or_else(|| twin(true)))
     }
 
     /// Fails if more than [`MAX_CHECKED`] extras must be checked.
@@ -87,7 +97,7 @@ impl Engine {
         let mut checked = 0;
         let matches = |extras: &JobExtras| {
             checked += 1;
-            // Compare the key before fetching the job, because a hash chain contains different keys.
+            // Compare the key before fetching the job, because different keys can have the same hash.
             if checked > MAX_CHECKED || extras.dedup_key != *dedup_key {
                 return checked > MAX_CHECKED;
             }
@@ -162,32 +172,78 @@ impl Engine {
         oldest
     }
 
-    /// Updates the key hash of a job that has entered (`is_buried`) or is about to leave the buried state. At most one
-    /// buried job and [`TWINS`] other jobs per key and tube can be found. Otherwise, a lookup would have to skip all
-    /// buried duplicates, which Gearman clients can create endlessly. Dead letters cannot be found, because new
-    /// jobs may reuse their keys.
-    pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
-        let job = self.store.jobs.get(slot);
-        let (tube, id, length, is_dead) = (job.tube, job.id, job.body.len(), job.is_dead_letter());
-        let Some(number) = self.bound(slot) else { return };
-        let dedup_key = match &self.store.extras.get(number).dedup_key {
-            DedupKey::None | DedupKey::Id(_) => return,
-            // `find_duplicate` never looks up empty bodies.
-            DedupKey::Body(_) if length == 0 => return,
-            key => key.clone(),
-        };
-        let open = self.hash_dedup_key(&dedup_key, tube, None);
-        let (most, mut alike) = (if is_buried { 1 } else { TWINS }, 0);
-        let crowd = self.find_with_key(&dedup_key, open, |other, job| {
-            let is_alike = (job.state() == State::Buried) == is_buried && !job.is_dead_letter();
-            alike += usize::from(other != slot && job.tube == tube && is_alike);
-            alike == most
-        });
-        let hidden = (is_dead || crowd != Ok(None)).then_some(id);
-        let hash = self.hash_dedup_key(&dedup_key, tube, hidden);
-        if self.store.extras.get(number).hash != (hash >> 32) as u32 {
-            self.store.extras.rehash(number, hash);
+    /// Returns `None` if no lookup by tube searches for the job's key.
+    pub(in crate::engine) fn family_of(&self, slot: u32, is_buried: bool) -> Option<Family> {
+        let (job, key) = (self.store.jobs.get(slot), &self.extras_at(slot)?.dedup_key);
+        // `find_duplicate` never looks up empty bodies.
+        let has_family = matches!(key, DedupKey::Name(_)) || matches!(key, DedupKey::Body(_)) && job.body.len() > 0;
+        has_family.then(|| (self.hash_dedup_key(key, job.tube, None), job.tube, is_buried))
+    }
+
+    /// Updates the family of a job that has entered (`is_buried`) or is about to leave the buried state.
+    pub(in crate::engine) fn change_family(&mut self, slot: u32, is_buried: bool) {
+        self.leave_family(slot, !is_buried);
+        self.join_family(slot, is_buried);
+    }
+
+    /// Until the job has joined another family or lost its key, lookups can still find it. Does nothing if the job is
+    /// in no family.
+    pub(in crate::engine) fn leave_family(&mut self, slot: u32, is_buried: bool) {
+        let has_twins = !self.store.twins.is_empty();
+        let Some(family) = has_twins.then(|| self.family_of(slot, is_buried)).flatten() else { return };
+        self.agenda.steps.take(MOVE);
+        if !self.set_twin(family, self.store.jobs.get(slot).id, false) {
+            self.settle(family, slot, None);
         }
+    }
+
+    /// The job must be in no family. Hides dead letters, because new jobs may reuse their keys.
+    pub(in crate::engine) fn join_family(&mut self, slot: u32, is_buried: bool) {
+        let Some(family) = self.family_of(slot, is_buried) else { return };
+        let job = self.store.jobs.get(slot);
+        if job.is_dead_letter() {
+            let number = self.store.extras.of(slot);
+            let hash = self.hash_dedup_key(&self.store.extras.get(number).dedup_key, job.tube, Some(job.id));
+            return self.store.extras.rehash(number, hash);
+        }
+        self.settle(family, slot, Some(slot));
+    }
+
+    /// Lets lookups find the oldest job of the family of `slot`, and hides the job that they found before. `slot` is
+    /// a member only if it is `new`.
+    fn settle(&mut self, family: Family, slot: u32, new: Option<u32>) {
+        let (hash, tube, is_buried) = family;
+        let key = self.store.extras.get(self.store.extras.of(slot)).dedup_key.clone();
+        let shown = self.find_with_key(&key, hash, |other, job| {
+            let is_alike = (job.state() == State::Buried) == is_buried && !job.is_dead_letter();
+            other != slot && job.tube == tube && is_alike
+        });
+        // If the key is in too many tubes, hide the job. Until there are fewer, lookups fail. Then they find the twin.
+        let others = shown.map(|shown| [shown, self.first_twin(family)]);
+        let members = others.unwrap_or_default().into_iter().flatten().chain(new);
+        let oldest = members.clone().min_by_key(|&slot| self.store.jobs.get(slot).id).filter(|_| others.is_ok());
+        for member in members {
+            let (number, id) = (self.store.extras.of(member), self.store.jobs.get(member).id);
+            let hidden = (Some(member) != oldest).then_some(id);
+            self.set_twin(family, id, hidden.is_some());
+            self.store.extras.rehash(number, self.hash_dedup_key(&key, tube, hidden));
+        }
+    }
+
+    /// Returns `true` if this was a change.
+    fn set_twin(&mut self, family: Family, id: JobId, is_twin: bool) -> bool {
+        let (twins, twin) = (&mut self.store.twins, (family_key(family), id));
+        let before = twins.len() as u64;
+        let is_change = if is_twin { twins.insert(twin) } else { twins.remove(&twin) };
+        let memory = &mut self.store.extras.table.memory;
+        *memory = *memory + twins.len() as u64 * TWIN_COST - before * TWIN_COST;
+        is_change
+    }
+
+    fn first_twin(&self, family: Family) -> Option<u32> {
+        let key = family_key(family);
+        let (_, id) = self.store.twins.range((key, JobId(0))..).next().filter(|(other, _)| *other == key)?;
+        self.store.jobs.find(*id)
     }
 
     pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {

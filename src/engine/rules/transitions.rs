@@ -100,7 +100,7 @@ impl Engine {
         self.enter_groups(slot);
         self.report_freed(slot);
         match (self.bound(slot), self.store.jobs.get(slot).state()) {
-            (Some(_), State::Buried) => self.reveal_one(slot, true),
+            (Some(_), State::Buried) => self.change_family(slot, true),
             (Some(number), State::Reserved) => self.store.extras.forget_progress(number),
             _ => {}
         }
@@ -164,7 +164,7 @@ impl Engine {
                 if holder != NIL {
                     self.forget_origin(slot);
                 }
-                self.reveal_one(slot, false);
+                self.change_family(slot, false);
             }
             State::Delayed => {
                 tube.counts.delayed -= 1;
@@ -269,24 +269,19 @@ impl Engine {
     pub(in crate::engine) fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let before = self.logged_size(slot);
+        self.leave_family(slot, false);
         let from = std::mem::replace(&mut self.store.jobs.get_mut(slot).tube, to);
         change(self.store.jobs.get_mut(slot));
-        self.rebind(slot);
+        self.join_family(slot, false);
+        self.change_lane(slot);
         self.enter(slot);
         let sizes = (before, self.logged_size(slot));
         self.changed(Change::Move { slot, sizes });
         self.close_tube_if_idle(from);
     }
 
-    /// The job must not be in a queue.
-    pub(in crate::engine) fn rebind(&mut self, slot: u32) {
-        let (job, Some(number)) = (self.store.jobs.get(slot), self.bound(slot)) else { return };
-        let key = &self.store.extras.get(number).dedup_key;
-        if matches!(key, DedupKey::Body(_) | DedupKey::Name(_)) {
-            let is_hidden = matches!(key, DedupKey::Body(_)) && job.body.len() == 0;
-            let hash = self.hash_dedup_key(key, job.tube, is_hidden.then_some(job.id));
-            self.store.extras.rehash(number, hash);
-        }
+    /// Updates the lane of a job that has changed its tube. The job must not be in a queue.
+    pub(in crate::engine) fn change_lane(&mut self, slot: u32) {
         if let Some((key, limit)) = self.leave_lane(slot) {
             self.join_lane(slot, key, limit);
         }

@@ -5,11 +5,14 @@
 //!
 //! Touches: agenda, clients, store, tubes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::engine::data::{
-    priority_class, Account, ClientHandle, ClientId, ClientState, CompletionPolicy, Deferred, IdleState, Job,
-    JobCounts, JobFlag, List, OldestIds, ReservePolicy, State, Time, TimerKey, Tube, DEFAULT_TUBE, LANE_COST,
-    MEMBER_COST, NIL, WAIT_COST, WATCH_COST,
+    family_key, priority_class, Account, ClientHandle, ClientId, ClientState, CompletionPolicy, Deferred, Family,
+    IdleState, Job, JobCounts, JobFlag, JobId, List, OldestIds, ReservePolicy, State, Time, TimerKey, Tube,
+    DEFAULT_TUBE, LANE_COST, MEMBER_COST, NIL, TWIN_COST, WAIT_COST, WATCH_COST,
 };
+use crate::engine::rules::dedup::MAX_CHECKED;
 use crate::engine::{Engine, JOB_COST, TUBE_COST};
 
 impl Engine {
@@ -19,6 +22,7 @@ impl Engine {
         self.tubes.iter().for_each(|(number, tube)| self.check_tube(number, tube));
         self.clients.iter().for_each(|(number, _)| self.check_client(number));
         self.check_extras();
+        self.check_families();
         self.check_lanes();
         self.check_groups();
         self.check_schedules();
@@ -69,7 +73,8 @@ impl Engine {
     fn check_links(&self) {
         let tubes = self.tubes.iter().filter_map(|(number, tube)| Some((number, tube, self.tubes.dead_of(number)?)));
         let links = tubes.map(|(number, tube, dead)| (dead.clone(), self.tubes.rank(&tube.name), number));
-        assert_eq!(self.tubes.links, links.collect(), "the links to dead-letter tubes");
+        let links: BTreeSet<_> = links.collect();
+        assert!(self.tubes.links.iter().eq(&links), "the links to dead-letter tubes: {:?}", self.tubes.links);
     }
 
     fn check_tube(&self, number: u32, tube: &Tube) {
@@ -219,6 +224,31 @@ impl Engine {
         assert_eq!(listed, attached, "clients know what they are attached to");
     }
 
+    /// Checks that lookups find the oldest job of each family, unless its key may be in too many tubes, and that all
+    /// other jobs are twins.
+    fn check_families(&self) {
+        let mut families: BTreeMap<Family, Vec<JobId>> = BTreeMap::new();
+        for (slot, job) in self.store.jobs.slots.iter().filter(|(_, job)| !job.is_dead_letter()) {
+            if let Some(family) = self.family_of(slot, job.state() == State::Buried) {
+                families.entry(family).or_default().push(job.id);
+            }
+        }
+        let mut twins = 0;
+        for (family, mut ids) in families {
+            ids.sort_unstable();
+            for (position, id) in ids.iter().enumerate() {
+                let slot = self.store.jobs.find(*id).expect("a job");
+                let is_shown = self.extras_at(slot).is_some_and(|extras| extras.hash == (family.0 >> 32) as u32);
+                let is_twin = self.store.twins.contains(&(family_key(family), *id));
+                assert_ne!(is_shown, is_twin, "{id:?} is found by its hash or as a twin");
+                let is_first = position == 0 || self.store.jobs.len() as u64 > MAX_CHECKED && is_twin;
+                assert!(is_twin != (position == 0) || is_first, "{id:?} is not the oldest job that is found");
+                twins += usize::from(is_twin);
+            }
+        }
+        assert_eq!(self.store.twins.len(), twins, "no twin without its family");
+    }
+
     fn check_client(&self, number: ClientId) {
         let client = &self.clients[number];
         // The engine's own client uses no tube, nor do clients whose commands name the tube.
@@ -323,7 +353,7 @@ impl Engine {
         memory.jobs += self.store.extras.table.counted() + self.store.groups.table.counted();
         memory.jobs += self.store.schedules.table.counted() + self.store.ended_keys.table.counted();
         memory.jobs += self.store.lanes.keys.counted() + self.store.lanes.lanes.len() as u64 * LANE_COST;
-        memory.jobs += self.store.origins.memory;
+        memory.jobs += self.store.origins.memory + self.store.twins.len() as u64 * TWIN_COST;
         for (number, tube) in self.tubes.iter() {
             let fixed = if number == DEFAULT_TUBE { tube.name.len() as u64 } else { 0 };
             memory.tubes += tube.variable_cost() - fixed + if number == DEFAULT_TUBE { 0 } else { TUBE_COST };

@@ -470,6 +470,38 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
     engine.check();
 }
 
+/// While the key of a kicked dead letter is in too many tubes, no lookup finds the job, and puts are refused.
+#[test]
+fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let put = |engine: &mut Engine, tube: &[u8]| {
+        let options = JobOptions { dedup_key: DedupKey::Name(b"same".as_slice().into()), ..JobOptions::default() };
+        engine.put_tagged(client, job(b"x"), Tags { tube: Some(tube.into()), options, ..Tags::default() }, NOW)
+    };
+    let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
+    engine.set_tube(client, b"mail", settings, NOW).expect("room");
+    let letters = [0, 1].map(|_| {
+        let Ok(Tagged::New(id)) = put(&mut engine, b"mail") else { panic!("no job") };
+        assert!(engine.reserve_job(client, id, NOW).is_some() && engine.fail(client, id, 5, b"", NOW).is_some());
+        id
+    });
+    for place in 0..=MAX_CHECKED as usize {
+        assert!(matches!(put(&mut engine, &name_of(place)), Ok(Tagged::New(_))), "{place}");
+    }
+    assert!(letters.iter().rev().all(|id| engine.kick_job(*id, NOW) == Ok(true)));
+    engine.check();
+    assert_eq!(put(&mut engine, b"dead"), Err(Refused::OutOfMemory));
+    let Ok(Tagged::Duplicate { id: other, .. }) = put(&mut engine, &name_of(7)) else { panic!("no duplicate") };
+    assert!(engine.delete(client, other, NOW));
+    for id in letters {
+        assert!(matches!(put(&mut engine, b"dead"), Ok(Tagged::Duplicate { id: found, .. }) if found == id));
+        assert!(engine.delete(client, id, NOW));
+        engine.check();
+    }
+    assert!(matches!(put(&mut engine, b"dead"), Ok(Tagged::New(_))));
+}
+
 /// A Gearman client that submits a buried job again is attached to the existing job.
 #[test]
 fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {

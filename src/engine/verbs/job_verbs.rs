@@ -106,8 +106,9 @@ impl Engine {
             let job = self.store.jobs.get_mut(slot);
             delay.into_iter().for_each(|delay| job.details.set_delay(Span::from_secs(delay.into())));
             if let Some(from) = from {
-                job.holder = self.store.origins.add(from);
-                self.reveal_one(slot, true);
+                self.leave_family(slot, true);
+                self.store.jobs.get_mut(slot).holder = self.store.origins.add(from);
+                self.join_family(slot, true);
             }
             let sizes = (before, self.logged_size(slot));
             self.changed(Change::Move { slot, sizes });

@@ -206,7 +206,7 @@ impl Engine {
         if options.dedup_key == DedupKey::None && !is_limited && !is_rare {
             return;
         }
-        let number = self.new_extras(slot, options.dedup_key, expires);
+        let number = self.new_extras(slot, options.dedup_key, expires, false);
         self.store.extras.edit(number, |extras| {
             extras.max_attempts = options.max_attempts;
             extras.max_fails = options.max_fails;
@@ -225,17 +225,17 @@ impl Engine {
         }
     }
 
-    /// The job must not have extras.
-    pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
+    /// The job must not have extras. Unless it is `hidden`, no other job of its family may exist.
+    pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time, hidden: bool) -> u32 {
         let job = self.store.jobs.view(slot);
         // No key lookup finds an empty body. The job ID in the hash avoids a long chain of empty bodies.
         let is_empty = matches!(dedup_key, DedupKey::Body(_)) && job.body().is_empty();
-        let empty = is_empty.then_some(job.id);
+        let hidden = (is_empty || hidden).then_some(job.id);
         let dedup_key = match dedup_key {
             DedupKey::Body(None) => DedupKey::Body(Some(self.fingerprints().of(job.body().bytes()))),
             other => other,
         };
-        let hash = self.hash_dedup_key(&dedup_key, job.tube, empty);
+        let hash = self.hash_dedup_key(&dedup_key, job.tube, hidden);
         self.store.jobs.get_mut(slot).set(JobFlag::Bound, true);
         let number = self.store.extras.insert(slot, dedup_key, hash, expires);
         self.retime_extras();
@@ -246,7 +246,7 @@ impl Engine {
         if self.store.jobs.get(slot).is_bound() {
             return self.store.extras.of(slot);
         }
-        self.new_extras(slot, DedupKey::None, Time::NEVER)
+        self.new_extras(slot, DedupKey::None, Time::NEVER, false)
     }
 
     pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
@@ -257,6 +257,7 @@ impl Engine {
     pub(in crate::engine) fn unbind(&mut self, slot: u32) {
         if self.store.jobs.get(slot).is_bound() {
             self.leave_lane(slot);
+            self.leave_family(slot, false);
             self.store.extras.remove(self.store.extras.of(slot));
             self.store.jobs.get_mut(slot).set(JobFlag::Bound, false);
             self.retime_extras();
@@ -319,25 +320,6 @@ impl Engine {
         let number = self.tube_of_tags(client, tags).filter(|_| tags.options.dedup_key != DedupKey::None);
         let found = number.and_then(|number| self.find_keyed(&tags.options.dedup_key, number).ok()?);
         found.map_or(0, |slot| self.adoption_size(slot))
-    }
-
-    /// Returns the oldest job with the key. Prefers jobs that are not buried, and ignores dead letters.
-    pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
-        let hash = self.hash_dedup_key(dedup_key, number, None);
-        let mut oldest: [Option<(JobId, u32)>; 2] = [None; 2];
-        let checked = self.find_with_key(dedup_key, hash, |slot, job| {
-            if job.tube == number && !job.is_dead_letter() {
-                let oldest = &mut oldest[usize::from(job.state() == State::Buried)];
-                if oldest.is_none_or(|(id, _)| job.id < id) {
-                    *oldest = Some((job.id, slot));
-                }
-            }
-            false
-        });
-        match oldest {
-            [None, buried] => checked.map(|_| buried.map(|(_, slot)| slot)),
-            [Some((_, slot)), _] => Ok(Some(slot)),
-        }
     }
 
     fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
