@@ -4,25 +4,20 @@
 //! [`Server::with_manual_clock`] lets a test skip delays. [`Config`] contains all limits and other settings.
 //! ARCHITECTURE.md describes the design of the server.
 
-// Internal items are documented only where the name is not enough. The public interface is fully documented.
-#![deny(missing_docs, unsafe_code)]
+#![deny(unsafe_code)]
 
-#[allow(missing_docs)]
 mod access;
-#[allow(missing_docs)]
 mod binlog;
+// Internal items are documented only where the name is not enough. The public interface is fully documented.
+#[deny(missing_docs)]
 mod client;
-#[allow(missing_docs)]
 mod cluster;
-#[allow(missing_docs)]
 mod ctl;
-#[allow(missing_docs)]
 mod engine;
-#[allow(missing_docs)]
 mod protocol;
+#[deny(missing_docs)]
 mod server;
 mod settings;
-#[allow(missing_docs)]
 mod shared;
 
 pub use binlog::{BinlogSettings, SyncMode};
@@ -38,7 +33,6 @@ pub use shared::role::{Lease, Role, RoleBoard, RoleFigures};
 
 /// Internal modules for the program, tests and benchmarks of this package. They can change without notice.
 #[doc(hidden)]
-#[allow(missing_docs)]
 pub mod internals {
     macro_rules! export {
         ($($name:ident $(in $folder:ident)?),+) => {

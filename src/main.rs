@@ -21,7 +21,6 @@ use signals::{SignalAction, StopRequests};
 
 /// An exit code and a message to log.
 type Failure = (u8, String);
-
 type Outcome = Result<ExitCode, Failure>;
 
 fn main() -> ExitCode {

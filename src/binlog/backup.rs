@@ -11,7 +11,6 @@ use super::storage::{in_file, LogFile, OpenError, Storage};
 const PIECE: usize = 1 << 20;
 const MAX_PASSES: usize = 64;
 const MAX_COPIES_OF_LAST: usize = 4;
-
 /// Bytes of the empty segment that a last [`Record::Next`] announces.
 const FRESH: u64 = 65_536;
 

@@ -16,14 +16,11 @@
 use crate::engine::{is_tube_name_byte, History};
 
 const MAX_NAME: u64 = 200;
-
 /// The maximum bytes of a body with CR LF. beanstalkd's option `-z` accepts no larger limit.
 const MAX_SIZE: i64 = (1 << 30) + 2;
-
 /// Reached after two thousand years at a million jobs per second.
 const MAX_ID: i64 = 1 << 56;
 const MAX_SPAN: i64 = u32::MAX as i64 * 1_000_000_000;
-
 /// Bytes of a full record: name length, one-byte name, job, and CR LF.
 const MIN_FULL: usize = 4 + 1 + 80 + 2;
 

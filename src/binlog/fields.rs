@@ -188,7 +188,6 @@ impl<'a> Field<'a> for JobState<'a> {
 }
 
 const FIXED: usize = 48;
-
 /// Bytes of the fields of jobs that are deleted on completion.
 const OWN: usize = 16;
 

@@ -13,7 +13,6 @@ use super::writer::Writer;
 use crate::engine::{Body, Engine, JobId, Span, State, StoredJob, Time};
 
 const MAX_PROBLEMS: usize = 1000;
-
 /// beanstalkd's minimum TTR in nanoseconds.
 const MIN_TTR: i64 = 1_000_000_000;
 

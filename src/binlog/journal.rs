@@ -22,19 +22,14 @@ use live_items::LiveIndex;
 
 /// Job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
-
 /// Commands that need an ID wait while fewer are reserved. All threads use fewer in one iteration of their event loops.
 const IDS_KEPT: u64 = 1 << 14;
-
 /// After this many log bytes, the synced location is recorded again.
 const SYNCED_EVERY: u64 = 4096;
-
 /// Bytes that compaction rewrites per call, in well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
-
 /// Bytes of changes that are kept in memory while the disk fails. Deletes are not limited.
 const BACKLOG: u64 = 16 << 20;
-
 /// Larger writes are slow: copying this amount to the page cache takes about half a millisecond.
 pub const LARGE: usize = 1 << 20;
 

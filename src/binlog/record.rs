@@ -11,12 +11,10 @@ use crate::engine::{
 
 /// Bytes before a short payload: payload length, checksum, and kind.
 pub const PREFIX: usize = 9;
-
 /// A longer payload has its own checksum, so that the record's beginning can be checked alone.
 pub const SHORT_PAYLOAD: usize = 64;
 pub const LONG_PREFIX: usize = PREFIX + 4;
 const SHORT: usize = 5;
-
 /// Maximum bytes without the tube name, options and body.
 pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
 pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
@@ -27,7 +25,6 @@ pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
 pub const START: usize = PREFIX + 40;
 pub const SYNCED: usize = PREFIX + 16;
 pub const CLOSED: usize = PREFIX + 16;
-
 /// Bytes of a record with one number, such as [`Record::Next`].
 pub const MARK: usize = PREFIX + 8;
 

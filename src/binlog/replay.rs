@@ -14,7 +14,6 @@ use crate::engine::Body;
 
 /// Bytes that are read at a time. A longer record is read in two parts.
 const WINDOW: usize = 1 << 20;
-
 /// Maximum bytes of a record before the body. All names and keys have limited lengths.
 const FRONT: usize = 256 << 10;
 

@@ -8,18 +8,14 @@ use super::fields::{Field, Fields};
 
 pub const MAGIC: &[u8; 8] = b"beanpole";
 pub const VERSION: u32 = 3;
-
 /// Larger version numbers are treated as damage.
 const VERSION_LIMIT: u32 = 1 << 16;
 const COPY: usize = 96;
-
 /// A segment starts with two copies, so that one survives a damaged byte.
 pub const HEADER: usize = 2 * COPY;
 pub const ASIDE: &str = "damaged";
-
 /// This limit is only reached after centuries.
 pub const NUMBER_LIMIT: u64 = 1 << 31;
-
 /// A file with a larger distance does not belong to the log.
 pub const MAX_NUMBER_GAP: u64 = 1 << 20;
 

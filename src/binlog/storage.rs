@@ -102,7 +102,6 @@ struct Locks {
 /// Contains the process ID. beanstalkd locks a file of the same name.
 const LOCK: &str = "lock";
 const ZEROS: usize = 64 * 1024;
-
 /// File systems use coarse clocks, so changes within this time may have the same time.
 const COARSE: Duration = Duration::from_millis(100);
 

@@ -23,7 +23,6 @@ const SLOW: Duration = Duration::from_millis(2);
 const SYNC_BOUNDS: [u64; 12] =
     [MS / 10, MS / 4, MS / 2, MS, MS * 5 / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 1000 * MS];
 const MS: u64 = 1_000_000;
-
 /// [`Wal::reserve`] tries this often to reduce the log before it may become too large.
 const ROUNDS: usize = 8;
 

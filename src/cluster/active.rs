@@ -20,7 +20,6 @@ use crate::shared::role::{Lease, Moment, RoleBoard};
 pub const SAVE: Duration = Duration::from_secs(2);
 const RENEWAL: Duration = Duration::from_millis(300);
 const WATCH: Duration = Duration::from_millis(20);
-
 /// How often etcd is compacted while at most half of its quota is used.
 const COMPACTION: Duration = Duration::from_secs(300);
 

@@ -175,7 +175,6 @@ pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new:
 }
 
 pub const RUN: usize = 256;
-
 /// Entries with a larger average size in bytes are not merged.
 pub const SMALL: u64 = 2048;
 

@@ -22,11 +22,9 @@ use crate::shared::json::{Document, Part};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
-
 /// Etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
 const MAX_RENEWALS: usize = 3;
 const MAINTENANCE: Duration = Duration::from_secs(60);
-
 /// Entries per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: u64 = 1000;
 pub const QUOTA: u64 = 2 << 30;

@@ -12,10 +12,8 @@ use crate::shared::lock_order::LeafMutex;
 /// Bytes of a response, which can contain many entries of 512 KiB in base64.
 const MAX_RESPONSE: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
-
 /// Allows for etcd's password hash, which is deliberately slow.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
-
 /// The system rejects a timeout of zero.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 

@@ -17,13 +17,10 @@ use crate::binlog::{Folder, Storage};
 /// The position file: the last applied entry, the [`Origin`], and a line for each binlog file with the entry that
 /// created it, its name, and possibly its [`Checksum`].
 const POSITION: &str = "journal.position";
-
 /// This file exists while the local server is active.
 const ACTIVE: &str = "journal.active";
-
 /// Contains the old copy. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
-
 /// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
 const CHUNK: usize = 64 * 1024;

@@ -26,10 +26,8 @@ use crate::shared::role::{Lease, Moment, Role, RoleBoard};
 /// lease duration after the standby saw the last renewal. The extra 200 ms compensate for clocks of different speeds,
 /// and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
-
 /// Up to this many milliseconds, chosen at random, are added to [`SILENCE`] to prevent simultaneous claims.
 const SPREAD: u64 = 200;
-
 /// A standby waits this much longer if another server is to become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(100);
@@ -40,10 +38,8 @@ const MAX_READ: usize = 1024;
 /// responses arrive in time even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
-
 /// A larger clock difference in milliseconds is reported. Heartbeats are up to some tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
-
 /// Heartbeats for an estimate of the clock difference, because a single heartbeat can be late.
 const BEATS: usize = 10;
 

@@ -17,7 +17,6 @@ const MAX_CLIENTS: usize = 1000;
 const CONNECT: Duration = Duration::from_secs(1);
 const FIRST_LINE: Duration = Duration::from_secs(10);
 const STACK: usize = 64 * 1024;
-
 /// The first request of this protocol is inspected.
 pub const HTTP: &str = "http";
 const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];

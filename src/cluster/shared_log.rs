@@ -6,7 +6,6 @@ use std::io;
 
 /// The position of an entry, from 1. 0 means the start of the log.
 pub type Seq = u64;
-
 /// The term of a writer. Each claim increments it.
 pub type Epoch = u64;
 

@@ -15,21 +15,16 @@ use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 
 /// Bytes of an entry with several operations. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;
-
 /// File bytes in one operation. In base64, the request stays below etcd's limit of 1.5 MiB.
 const PIECE: usize = 512 * 1024;
-
 /// A larger body is appended in pieces before its record. Other entries can be appended between the pieces.
 const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
-
 /// The maximum time for which a body stays in the shared log without a record that refers to it.
 const STAGED: Duration = Duration::from_secs(5);
-
 /// The lease starts when the active server sends a request that the shared log later confirms.
 pub const LEASE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
-
 /// The shared log serializes appends, so more at a time would have no advantage.
 pub const WINDOW: usize = 4;
 

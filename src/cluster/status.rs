@@ -11,7 +11,6 @@ const LATE: u64 = 10_000;
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 const BEAT: Duration = Duration::from_secs(2);
 const SAMPLE: usize = 16;
-
 /// A server must catch up before a switch within this time. Servers report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);

@@ -10,10 +10,8 @@ use crate::engine::State;
 
 /// Bytes of a job of 1 GiB, in base64 or escaped.
 const MAX_LINE: u64 = 6 << 30;
-
 /// Seconds. Otherwise, a job could expire before it is buried.
 const MIN_TTL: u64 = 60;
-
 const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {

@@ -44,7 +44,6 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
 }
 
 type Format<'a, T> = &'a dyn Fn(&JobLine, &str, &[u8]) -> T;
-
 type Formats<'a> = (Format<'a, String>, Format<'a, Vec<String>>);
 
 fn print(call: &Call, out: &mut Out, link: &mut Link, scan: &Scan, heads: &[&str], (line, row): Formats) -> Result {

@@ -11,7 +11,6 @@ use crate::settings::options::BAD_USAGE;
 use crate::shared::json::is_hostile;
 
 const EXCERPT: usize = 60;
-
 /// Columns with seconds, which a terminal shows in larger units.
 const TIMES: [&str; 10] = ["age", "delay", "for", "left", "oldest ready", "paused", "ran", "silent", "ttr", "waited"];
 
@@ -174,13 +173,10 @@ pub fn excerpt(body: &[u8]) -> String {
 pub type Result<T = (), E = Box<Problem>> = std::result::Result<T, E>;
 
 pub const DONE: u8 = 0;
-
 /// A command was rejected, an object is missing, or a binlog is damaged.
 pub const REFUSED: u8 = 1;
-
 /// No job is available, a time limit has expired, or a binlog is unreadable.
 pub const EMPTY: u8 = 2;
-
 pub const NO_CONNECTION: u8 = 3;
 
 #[derive(Debug)]

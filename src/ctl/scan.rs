@@ -9,13 +9,10 @@ use super::prelude::*;
 use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
-
 /// Receives an empty job, which is deleted, to learn the highest ID.
 const PROBE: &str = "beanpole-probe";
-
 /// IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
 const PAGE: u64 = 1000;
-
 /// If the server rejects the job that would reveal the highest ID, this many more IDs are tried.
 const BEYOND: u64 = 1_000_000;
 

@@ -13,7 +13,6 @@ const TEXTS: [&str; 12] = [
 
 /// Keys whose values are names, possibly quoted.
 pub const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
-
 /// Keys whose values are other bytes, possibly quoted.
 const BYTES: [&str; 3] = ["last-error", "reason", "body"];
 

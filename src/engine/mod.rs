@@ -57,9 +57,7 @@ use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
 /// The event queue keeps at most this capacity.
 const KEPT_EVENTS: usize = 4096;
-
 pub const FEW_WATCHED: usize = 64;
-
 /// Watches can use at most 1/`WATCHES_PART` of the memory limit, and tubes 1/`TUBES_PART`. The rest is for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;

@@ -11,13 +11,10 @@ use crate::engine::{BodyRef, COPY_MAX};
 /// In bytes. A chunk is freed only when all its bytes have been sent, so a single buffer of a slow client could grow
 /// without bound.
 const CHUNK: usize = 256 * 1024;
-
 /// Initial bytes of a buffer, sufficient for most replies.
 const REPLY: usize = 128;
-
 /// A reply is appended to a buffer with this many free bytes. A longer reply can grow the buffer beyond [`CHUNK`].
 const SLACK: usize = 4 * 1024;
-
 /// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;
 

@@ -6,7 +6,6 @@ use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
 /// Bytes that [`Upload::gap`] initializes at a time.
 const WINDOW: usize = 64 * 1024;
-
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
 /// Uses memory only for received bytes, not for the announced size. If an allocation fails, the data are skipped.

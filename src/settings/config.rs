@@ -10,10 +10,8 @@ use crate::shared::system;
 /// The default address to listen on. Unlike the default of beanstalkd, this default is a loopback address: the protocol
 /// has no passwords, so remote access must be enabled explicitly.
 pub const DEFAULT_HOST: &str = "127.0.0.1";
-
 /// The default port of the Gearman protocol.
 pub const GEARMAN_PORT: u16 = 4730;
-
 /// The upper limit of `max_job_size`, in bytes, as in beanstalkd.
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 
@@ -24,13 +22,10 @@ pub const SPARE_FILES: usize = 64;
 /// Connections beyond `max_connections` for Unix sockets and loopback addresses, so that an operator can always
 /// connect.
 pub const LOCAL_CONNECTIONS: usize = 8;
-
 /// The minimum of `max_memory`, in bytes. A smaller queue could hardly store any jobs.
 pub const MIN_MEMORY: u64 = 1 << 20;
-
 /// The maximum default of `max_connections`, because each connection uses kernel memory.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
-
 /// The bytes charged for each connection, which cover up to 1024 bytes of unread replies.
 pub const CONNECTION_COST: u64 = 1024;
 

@@ -12,7 +12,6 @@ use crate::settings::words::{self, flag, Flag, Given};
 use crate::shared::system;
 
 pub const BAD_USAGE: u8 = 1;
-
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
 
 #[derive(Debug)]

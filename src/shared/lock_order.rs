@@ -17,7 +17,6 @@ pub const SHIPPING: u8 = 10;
 pub const GATEWAY: u8 = 11;
 // Log lines can be written while any lock except a leaf is held.
 pub const LOG_LINES: u8 = 12;
-
 /// A thread with a lock of this rank must not acquire another lock.
 const LEAF: u8 = 13;
 

@@ -13,7 +13,6 @@ const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHAN
 
 /// Bytes for records about the log itself.
 const KEPT: u64 = 8 * MARK as u64;
-
 /// [`Retired::after`] of a segment that no record declares unneeded yet.
 const UNRECORDED: u64 = u64::MAX;
 

@@ -8,10 +8,8 @@ use crate::engine::State;
 
 /// Seconds after which a waiting job or a working client is highlighted, as on the web page.
 pub const LONG: u64 = 300;
-
 /// Seconds after which a silent client is listed although it does not wait for a job.
 const SILENT: u64 = 10;
-
 /// Failed jobs are grouped by this many characters of the reason, as on the web page.
 const SUMMARY: usize = 120;
 
@@ -59,7 +57,6 @@ pub struct BoardRow {
 
 /// The names of all tubes, and statistics of those to query.
 type PolledTubes<'a> = (&'a [String], &'a [(String, StatsReply)]);
-
 type Rows = Result<Vec<BoardRow>>;
 
 /// Rows by tube. A poll replaces the rows of the queried tubes.

@@ -6,7 +6,6 @@ use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
 
 pub const MIN_SIZE: (usize, usize) = (80, 24);
-
 /// Lines above and below the table, apart from the alarms.
 const OTHER_LINES: usize = 5;
 

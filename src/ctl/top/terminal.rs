@@ -11,9 +11,7 @@ use parking_lot::Mutex;
 
 /// Alternate screen, hidden cursor, and no line wrapping.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
-
 const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
-
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 pub struct Terminal(());

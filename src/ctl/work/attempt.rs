@@ -17,7 +17,6 @@ use crate::client::Transport;
 use crate::shared::system;
 
 pub const MAX_BACKOFF: u64 = 3600;
-
 /// Bytes of a failure reason.
 pub const KEPT: usize = 4096;
 

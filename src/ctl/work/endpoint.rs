@@ -15,7 +15,6 @@ use crate::engine::day_of;
 use crate::settings::options::needs_tls;
 
 const CONNECT: Duration = Duration::from_secs(5);
-
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 pub struct Endpoint {

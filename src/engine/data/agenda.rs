@@ -11,7 +11,6 @@ use super::{ClientHandle, Heap, JobId, Outcome, Positions, State, Time, TubeHand
 pub const MOVE: u64 = 4;
 pub const TUBE: u64 = 8;
 pub const NOTIFY: u64 = 32;
-
 /// A notification costs one more step per `WRITTEN` bytes, up to `MAX_WRITE` bytes.
 const WRITTEN: usize = 512;
 const MAX_WRITE: usize = 256 * 1024;

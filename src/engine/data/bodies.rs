@@ -94,15 +94,11 @@ impl From<&[u8]> for Body {
 
 /// Copying a larger body would take too long while the engine is locked.
 pub const PAGED_MAX: usize = 1024;
-
 /// The minimum in bytes. The allocator returns a freed block of this size to the system immediately.
 const PAGE: usize = 128 * 1024;
-
 const CLASSES: usize = 32;
-
 /// Larger bodies are freed after the engine's lock is released, because freeing them is slow.
 const SLOW_TO_FREE: usize = 1 << 20;
-
 /// The maximum number of bodies that one call of `check_in_flight` checks.
 const MAX_CHECKED: usize = 32;
 

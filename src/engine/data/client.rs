@@ -15,7 +15,6 @@ use super::{
 
 /// A holder that waits for another job receives DEADLINE_SOON when less than this time remains, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
-
 /// A lease is not tied to a connection, so a disconnect does not end it.
 pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
 
@@ -126,7 +125,6 @@ pub struct ClientState {
 
 /// malloc maps a table of this capacity separately, so its growth leaves no copy behind.
 const FIRST_CLIENTS: usize = 2048;
-
 /// The unit of connection times is 2^30 ns, about a second. A power of two avoids a division.
 const ACTIVITY_UNIT: u32 = 30;
 
@@ -312,7 +310,6 @@ pub struct Watch {
 
 /// Bytes charged for a watch and its entries in the client's list and index.
 pub const WATCH_COST: u64 = 64;
-
 /// malloc maps chunks of this many watches separately.
 const WATCHES: usize = 8192;
 

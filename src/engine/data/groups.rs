@@ -77,7 +77,6 @@ linked!(Waits, |waits, number| waits.get(number).links, waits.get_mut(number).li
 pub const GROUP_COST: u64 = size_of::<Group>() as u64 + 16;
 pub const MEMBER_COST: u64 = size_of::<Membership>() as u64 + 8;
 pub const WAIT_COST: u64 = size_of::<Wait>() as u64 + 40;
-
 const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 
 #[derive(Debug, Default)]

@@ -20,7 +20,6 @@ impl<T: Linked> Positions for T {
 
 /// The capacity that an empty heap can keep.
 const KEEP: usize = 64;
-
 /// Keeps all positions below [`NIL`](super::NIL).
 const MAX_LEFT: u32 = u32::MAX / 2;
 
@@ -169,9 +168,7 @@ impl<K: Ord + Copy> Heap<K> {
 }
 
 const KEPT: usize = 4096;
-
 const MAX_SAMPLES: usize = 1024;
-
 /// From this number of skipped keys on, samples are cheaper than further passes.
 const SAMPLED: usize = 4 * KEPT;
 

@@ -69,10 +69,8 @@ impl Default for JobTimes {
 
 /// Each range is twice as long as the previous range.
 pub const RANGES: usize = 32;
-
 /// The first range ends at 2^`FIRST_POWER` ns, about 33 µs.
 const FIRST_POWER: u32 = 15;
-
 /// Each new sample contributes 1/`WEIGHT` to the moving average.
 const WEIGHT: u64 = 10;
 
@@ -108,7 +106,6 @@ pub struct TubeEvents {
 }
 
 pub const TIMES_COST: u64 = size_of::<TubeTimes>() as u64;
-
 const _: () = assert!(TIMES_COST <= 400);
 
 /// The last range includes all longer durations.

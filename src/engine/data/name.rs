@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 
 const SHORT: usize = 22;
-
 /// The offsets of the hyphens in the text of a UUID.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 

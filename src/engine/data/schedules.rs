@@ -50,7 +50,6 @@ pub struct Schedule {
 
 /// Bytes charged for a schedule and its index entries, excluding its job and texts.
 pub const SCHEDULE_COST: u64 = size_of::<Schedule>() as u64 + 32;
-
 const _: () = assert!(SCHEDULE_COST + JOB_COST <= 200);
 
 impl Schedule {
@@ -141,7 +140,6 @@ impl Schedules {
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
-
 /// In 40 years, February 29 falls on each day of the week at least once.
 const HORIZON: u64 = 41 * 366;
 

@@ -44,7 +44,6 @@ impl Sub<Span> for Time {
 
 impl Span {
     pub const ZERO: Span = Span(0);
-
     pub const MAX: Span = Span(u64::MAX);
 
     pub const fn from_secs(secs: u64) -> Span {
@@ -70,9 +69,7 @@ impl Span {
 }
 
 const DAY: u64 = 86_400;
-
 const ERA: i64 = 146_097;
-
 /// The number of days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 

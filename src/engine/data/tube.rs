@@ -12,13 +12,10 @@ use super::{
 };
 
 pub const DEFAULT: &[u8] = b"default";
-
 /// The default tube is opened first and never closed.
 pub const DEFAULT_TUBE: u32 = 0;
-
 /// Bytes charged for a tube, excluding its name.
 pub const TUBE_COST: u64 = 400;
-
 /// The longest chain of dead-letter tubes, which bounds the work of [`Tubes::set`].
 pub const LONGEST_CHAIN: usize = 16;
 
@@ -429,7 +426,6 @@ pub struct TubeRules {
 
 /// Bytes charged for settings, excluding the dead-letter tube.
 pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
-
 /// Bytes charged for a dead-letter tube, excluding its name.
 pub const LINK_COST: u64 = 80;
 

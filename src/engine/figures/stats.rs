@@ -91,7 +91,6 @@ pub struct JobStats<'a> {
 
 /// The maximum length of a queue in which each watch is checked.
 const COUNTED: usize = 1024;
-
 /// The maximum number of tubes shown for a client. Only these determine which users may see the client.
 pub const SHOWN_TUBES: usize = 16;
 
@@ -114,7 +113,6 @@ pub struct ClientStats<'a> {
 
 /// The searched states, in the order of [`OldestIds`].
 const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
-
 /// The maximum length of a queue that is read completely.
 const SHORT: usize = 128;
 

@@ -9,13 +9,10 @@ use crate::engine::Engine;
 
 /// Bytes for a new job and its later delete, excluding the tube name, the options and the body.
 pub const PUT_SIZE: u64 = 76;
-
 /// Bytes for any other change to a job.
 pub const CHANGE_SIZE: u64 = 45;
-
 /// Bytes for the options of a job, excluding their texts.
 pub const OPTIONS_SIZE: usize = 68;
-
 /// Bytes for a dead letter, excluding the name of its origin.
 pub const ORIGIN_SIZE: usize = 2;
 

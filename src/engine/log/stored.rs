@@ -12,7 +12,6 @@ use crate::engine::Engine;
 
 /// Log bytes for the copy of a schedule, in addition to a plain put.
 pub const RUN_SIZE: usize = 24;
-
 const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,10 +9,8 @@ use crate::engine::Engine;
 
 /// In seconds. The delay doubles with each failed try.
 const MAX_BACKOFF: u64 = 24 * 3600;
-
 /// Bytes of a stored failure reason.
 pub const MAX_REASON: usize = 4096;
-
 /// Bytes of memory for a stored failure reason, in addition to its text.
 const REASON_COST: u64 = 256;
 

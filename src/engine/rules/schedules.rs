@@ -9,10 +9,8 @@ use crate::engine::{Engine, Refused};
 
 /// Delay before the next try of a refused copy.
 const RETRY: Span = Span::from_secs(1);
-
 /// Delay before the next try of all schedules while the log is creating space for a copy.
 const SPACE_RETRY: Span = Span::from_millis(1);
-
 /// The number of body bytes that are copied per step.
 const COPIED: u64 = 1024;
 

@@ -7,7 +7,6 @@ use crate::engine::{Engine, OverLimit, Steps};
 
 /// The states with queues, in the order in which a flush deletes the jobs.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
-
 /// The number of stored candidates, of which some may be released before the search ends.
 const CANDIDATES: usize = 16;
 

@@ -21,7 +21,6 @@ const SEGMENT: usize = 1 << 20;
 /// Unused bytes after each segment. Without a gap, dlmalloc would merge adjacent segments, and return them only
 /// together.
 const GAP: usize = 64 * 1024;
-
 /// The smallest page size of a supported system. Mapped blocks have at least this alignment.
 const ALIGNED: usize = 4096;
 

@@ -16,7 +16,6 @@ use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolComm
 
 /// In bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
-
 /// In bytes, excluding tube names.
 pub const SETTINGS_OVERHEAD: usize = 16;
 

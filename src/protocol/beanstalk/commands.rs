@@ -16,16 +16,12 @@ use crate::protocol::text::{
 
 /// The limit of beanstalkd in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
-
 /// In bytes: a quoted key and tube, all groups, a quoted reason, and 1,024 bytes for other tags and numbers.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
-
 /// A longer client name would exceed the memory charged for a connection.
 const MAX_CLIENT_NAME: usize = 200;
-
 /// 1,000 IDs of 20 digits, in bytes.
 const MAX_BATCH_LINE: usize = 24 * 1024;
-
 const MAX_BATCH: u32 = 1000;
 
 pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =

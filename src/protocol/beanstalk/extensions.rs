@@ -49,7 +49,6 @@ pub struct Extensions(u32);
 
 impl Extensions {
     pub const ALL: Extensions = Extensions((1 << EXTENSIONS.len()) - 1);
-
     pub const NONE: Extensions = Extensions(0);
 
     /// Words are separated by commas. Fails with the first unknown word.

@@ -95,18 +95,13 @@ pub fn status(out: &mut Output, kind: Kind, name: &[u8], figures: [u64; 5]) {
 
 /// In bytes. libgearman's `GEARMAN_FUNCTION_MAX_SIZE`, also for reducers.
 pub const MAX_FUNCTION: usize = 512;
-
 /// In bytes. gearmand's `GEARMAN_MAX_UNIQUE_SIZE`, of which gearmand uses one byte less.
 pub const MAX_UNIQUE: usize = 64;
-
 /// In bytes. gearmand's `GEARMAND_SERVER_CON_ID_SIZE` without the NUL byte.
 pub const MAX_CLIENT_ID: usize = 127;
-
 /// In bytes. With `H:`, a colon and 20 digits, a handle has at most 63 bytes, the limit in the protocol document.
 const MAX_HOST: usize = 40;
-
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
-
 /// In bytes, including the line end. The size of gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 

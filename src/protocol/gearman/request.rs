@@ -15,7 +15,6 @@ use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
 /// In bytes, the size of gearmand's receive buffer.
 pub const MAX_HEAD: usize = 8192;
-
 /// Magic, type and length of 4 bytes each.
 const HEADER: usize = 12;
 const MAX_ARGUMENTS: usize = 7;
@@ -39,7 +38,6 @@ enum Reading {
 
 /// `None` if more input is needed, and `Some(None)` if decoding continues in the new `state`.
 type Decoding = Option<Option<Command>>;
-
 /// The arguments of a packet with their length in bytes.
 type Head<'a> = ([&'a [u8]; MAX_ARGUMENTS], usize);
 

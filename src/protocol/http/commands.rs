@@ -20,9 +20,7 @@ use crate::shared::role::Role;
 
 const DEFAULT_PRIORITY: Priority = 1024;
 const DEFAULT_TTR: u64 = 60;
-
 pub const STANDING_BY: &str = "this server stands by; another one is active";
-
 pub const FULL: &str = "there is no memory, or no space in the binlog, for this";
 
 // For 404 errors.

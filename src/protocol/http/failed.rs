@@ -14,10 +14,8 @@ use crate::protocol::{sees, Context};
 
 /// In bytes. Longer summaries are truncated.
 const SUMMARY: usize = 120;
-
 /// Jobs of further groups are only counted.
 const MAX_GROUPS: usize = 500;
-
 /// Engine steps for each job, in addition to finding it.
 const STEPS_PER_JOB: u64 = 3;
 

@@ -123,7 +123,6 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
 
 /// Passes over the tubes if too many match. Each pass shows the tubes with one value of `rank`.
 const RANKS: u8 = 3;
-
 /// Bytes for each name in `shown`, in addition to its length.
 const SHOWN_COST: u64 = 48;
 

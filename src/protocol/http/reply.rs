@@ -15,7 +15,6 @@ pub const HTML: &str = "text/html; charset=utf-8";
 pub const TEXT: &str = "text/plain; charset=utf-8";
 /// The body of a job can have any content type.
 pub const BYTES: &str = "application/octet-stream\r\nContent-Disposition: attachment";
-
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// For every reply: no type guessing, framing, caching, or use by other sites.
@@ -151,7 +150,6 @@ impl Failure {
 
 /// Displayed bytes of a body in a reply about one job.
 pub const MAX_BODY: usize = 64 * 1024;
-
 /// Displayed bytes of a body in a list.
 pub const MAX_LIST_BODY: usize = 120;
 

@@ -13,13 +13,10 @@ use crate::protocol::{CommandId, Context, DecodeLimits, Decoded, Flow, LogSubjec
 
 /// Bytes of the request line and the headers.
 pub const MAX_HEAD: usize = 8 * 1024;
-
 /// Bytes of a JSON body. Larger jobs require another protocol.
 pub const MAX_BODY: usize = 1 << 20;
-
 /// A body of this many bytes is accepted without free memory, because its request may free memory.
 const SHORT_BODY: u64 = 4 * 1024;
-
 const MAX_HEADERS: usize = 64;
 
 #[derive(Debug)]

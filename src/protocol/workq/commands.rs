@@ -110,7 +110,6 @@ pub struct CommandRow {
 
 /// Only `lease` can have more, up to half a million names, whose slices would need 16 times the memory of the line.
 const STORED_ARGUMENTS: usize = 7;
-
 /// Flags in a line, valid or not.
 const MAX_FLAGS: usize = 64;
 

@@ -8,16 +8,12 @@ use crate::protocol::text::{hex_pair, past, whole_number};
 
 /// In bytes. Defined by the protocol document.
 pub const MAX_DATA: u64 = 1 << 20;
-
 /// 24 hours in milliseconds, as the protocol document defines.
 pub const MAX_TTR: u64 = 86_400_000;
-
 /// 24 hours in milliseconds, as in the original server.
 pub const MAX_WAIT: u64 = 86_400_000;
-
 /// In bytes. Defined by the protocol document.
 pub const MAX_NAME: usize = 255;
-
 pub const MAX_LIMIT: u64 = 100;
 
 pub fn is_name(name: &[u8]) -> bool {
@@ -145,10 +141,8 @@ pub fn push_time(out: &mut Vec<u8>, time: Time) {
 
 /// `beanpol` in ASCII, but with the UUID version 4 in the last byte, because some clients accept only this version.
 const PREFIX: [u8; 7] = *b"beanpoL";
-
 /// The low two bits are XORed with the top two bits of the job ID.
 const LETTER: u8 = b'e';
-
 /// The two high bits of the ninth byte, which indicate the layout of RFC 4122.
 const VARIANT: u64 = 0b10 << 62;
 

@@ -13,7 +13,6 @@ pub type Words = &'static [u8];
 pub const OK: Words = b"+OK\r\n";
 pub const TIMEOUT: Words = b"-TIMEOUT\r\n";
 pub const NOT_FOUND: Words = b"-NOT-FOUND\r\n";
-
 pub const UNKNOWN_COMMAND: Words = b"-CLIENT-ERROR Unknown command\r\n";
 pub const INVALID_ARGS: Words = b"-CLIENT-ERROR Invalid command args\r\n";
 pub const INVALID_FLAGS: Words = b"-CLIENT-ERROR Invalid command flags\r\n";
@@ -33,10 +32,8 @@ pub const INVALID_LIMIT: Words = b"-CLIENT-ERROR Invalid limit\r\n";
 pub const DUPLICATE_JOB: Words = b"-CLIENT-ERROR Duplicate job\r\n";
 pub const DUPLICATE_RESULT: Words = b"-CLIENT-ERROR Duplicate result\r\n";
 pub const LINE_TOO_LONG: Words = b"-CLIENT-ERROR Line too long\r\n";
-
 pub const UNAUTHORIZED: Words = b"-CLIENT-ERROR Unauthorized\r\n";
 pub const FORBIDDEN: Words = b"-CLIENT-ERROR Forbidden\r\n";
-
 pub const OUT_OF_MEMORY: Words = b"-SERVER-ERROR Out of memory\r\n";
 pub const DRAINING: Words = b"-SERVER-ERROR Draining\r\n";
 pub const QUEUE_FULL: Words = b"-SERVER-ERROR Queue full\r\n";

@@ -10,7 +10,6 @@ use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
 /// In bytes, including CR LF. The original server's limit of a whole command.
 pub const MAX_LINE: usize = 1_058_576;
-
 /// The caller passes an incomplete line of at most this many bytes again. The decoder stores longer lines of `lease`.
 const MAX_REPEATED: usize = 4 * 1024;
 
