@@ -235,8 +235,7 @@ pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let [key_size, reducer_size, reason_size] = [&*dedup_key, reducer, options.reason].map(|text| text.len() as u16);
     (options.outcome.map_or(0, |(_, at)| at), key_size, reducer_size, reason_size).write(out);
     if options.completion == CompletionPolicy::Drop {
-        let lengths = (bound.len() as u16, ties.len() as u16);
-        (options.keep, options.backoff, options.concurrency.1, lengths).write(out);
+        (options.keep, options.backoff, options.concurrency.1, (bound.len() as u16, ties.len() as u16)).write(out);
     }
     for part in [&*dedup_key, reducer, &*bound, options.reason, &*ties] {
         out.extend_from_slice(part);

@@ -341,8 +341,7 @@ impl<'a> Reading<'a> {
             Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= ID_LIMIT => None,
             Record::Change(id, change) => self.engine.restore_change(id, change),
             Record::Outcome { id, done, fails, result } => {
-                let result = body.as_ref().map_or(result, Body::bytes);
-                self.engine.restore_outcome(JobId(id), done, fails, result)
+                self.engine.restore_outcome(JobId(id), done, fails, body.as_ref().map_or(result, Body::bytes))
             }
             Record::Move { id, pri, delay, due, state, dead_from, tube } => {
                 self.engine.restore_move(JobId(id), tube, &MovedJob { pri, delay, due, state, dead_from })
@@ -387,8 +386,7 @@ impl<'a> Reading<'a> {
             }
             Record::Settings { tube, settings } => {
                 let (number, before) = self.engine.restore_settings(tube, settings.kept());
-                let after = self.engine.settings_at(number).is_some();
-                let after = after.then(|| Live::Settings.size(number, self.engine));
+                let after = self.engine.settings_at(number).is_some().then(|| Live::Settings.size(number, self.engine));
                 self.journal.changed(Live::Settings, number, before.map(settings_size), after);
             }
             Record::Next(next) => {

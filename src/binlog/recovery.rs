@@ -150,8 +150,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         }
         if !is_damaged && end < length {
             let is_last = continues_in(&reading.journal, reading.end, reading.next) == Some(number);
-            let cut = if is_last { wipe(storage, &name, &*file, end) } else { file.truncate(end) };
-            in_file(&name, cut)?;
+            in_file(&name, if is_last { wipe(storage, &name, &*file, end) } else { file.truncate(end) })?;
         }
         in_file(&name, file.sync())?;
     }

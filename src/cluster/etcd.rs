@@ -222,8 +222,7 @@ impl Etcd {
             self.entry_key(from),
             self.entry_key(end)
         );
-        let then = [range, self.get("epoch"), self.get("beat"), self.get("wanted")];
-        let response = self.execute(self.any(), &then)?;
+        let response = self.execute(self.any(), &[range, self.get("epoch"), self.get("beat"), self.get("wanted")])?;
         let document = Document::read(&response);
         let entries = pairs(&document, 0).elements().map(|pair| Ok((seq_of(&pair)?, pair.get("value").bytes())));
         let entries = entries.collect::<io::Result<_>>()?;
@@ -231,8 +230,7 @@ impl Etcd {
         let version = |index, name| pairs(&document, index).at(0).get(name).number().unwrap_or(0);
         let clock = std::str::from_utf8(&value(2)).ok().and_then(|text| text.parse().ok());
         let (epoch, beat) = (version(1, "version"), version(2, "mod_revision"));
-        let tail = Tail { epoch, note: value(1), beat, clock, requested: value(3) };
-        Ok((entries, tail))
+        Ok((entries, Tail { epoch, note: value(1), beat, clock, requested: value(3) }))
     }
 
     fn delete(&self, range: &str) -> io::Result<()> {

@@ -46,8 +46,7 @@ impl Gateway {
     pub fn request(&mut self, path: &str, body: &str) -> io::Result<Response> {
         self.cluster.check()?;
         self.log_in(Instant::now() + self.timeout.max(LOGIN_TIMEOUT))?;
-        let end = Instant::now() + self.timeout;
-        let response = self.request_until(path, body, end)?;
+        let response = self.request_until(path, body, Instant::now() + self.timeout)?;
         match response.status {
             // 401 reports an expired token.
             401 => self.token = None,
@@ -162,8 +161,7 @@ impl ClusterId {
 /// Returns the cluster ID in the response header. Client data after the header could imitate a cluster ID, so only the
 /// start is read.
 fn find(response: &[u8]) -> Option<&str> {
-    let text = response.get(..response.len().min(200))?;
-    let text = text.utf8_chunks().next()?.valid();
+    let text = response.get(..response.len().min(200))?.utf8_chunks().next()?.valid();
     let (_, rest) = text.split_once(r#""cluster_id":"#)?;
     rest.trim_start().strip_prefix('"')?.split('"').next()
 }

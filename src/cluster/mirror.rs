@@ -116,8 +116,7 @@ impl Mirror {
         for name in self.segments()?.iter().map(String::as_str).chain([ACTIVE]) {
             allow_missing(fs::remove_file(self.folder.join(name)))?;
         }
-        let origin = Origin { last: None, ..self.position.origin };
-        self.position = Position { origin, ..Position::default() };
+        self.position = Position { origin: Origin { last: None, ..self.position.origin }, ..Position::default() };
         (self.is_stale, self.verified, self.has_stages) = (false, None, true);
         self.position.write(&self.folder)?;
         self.position.done = done;

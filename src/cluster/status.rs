@@ -145,8 +145,7 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
         let nodes = log.nodes()?;
         let state_of = |name: &[u8]| nodes.iter().find(|(key, _)| key.as_bytes() == name).map(|(_, state)| &**state);
         let Some(state) = state_of(node.as_bytes()) else {
-            let problem = format!("no server named '{node}' has registered");
-            return Err(io::Error::new(io::ErrorKind::NotFound, problem));
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("no server named '{node}' has registered")));
         };
         if claimant == node.as_bytes() && state.starts_with("active") {
             return Ok(());

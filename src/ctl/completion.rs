@@ -18,8 +18,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let script = script.replace("@OPTIONS@", &options).replace("@NAMES@", &names);
     // The subcommands can contain `@SETTINGS@`, so replace it last.
     let script = script.replace("@SUBCOMMANDS@", &subcommands);
-    let script = script.replace("@SETTINGS@", &SETTINGS.map(|word| format!("{word}:")).join(" "));
-    out.line(script.trim_end()).map(|()| DONE)
+    out.line(script.replace("@SETTINGS@", &SETTINGS.map(|word| format!("{word}:")).join(" ")).trim_end()).map(|()| DONE)
 }
 
 fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {

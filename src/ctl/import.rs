@@ -313,8 +313,7 @@ impl Import<'_> {
     }
 
     fn origin(&mut self, name: &str) -> u32 {
-        let known = self.origins.iter().position(|other| other == name);
-        known.unwrap_or_else(|| {
+        self.origins.iter().position(|other| other == name).unwrap_or_else(|| {
             self.origins.push(name.to_owned());
             self.origins.len() - 1
         }) as u32

@@ -100,8 +100,7 @@ fn line(what: &str, count: u64, part: Option<(u64, u64)>, elapsed: Duration) -> 
     let text = format!("{count} {what}  {rate}/s");
     let Some((done, all)) = part.filter(|(_, all)| *all > 0) else { return text };
     let done = done.min(all);
-    let full = (u128::from(done) * 20 / u128::from(all)) as usize;
-    let bar = format!("{:20}", "#".repeat(full));
+    let bar = format!("{:20}", "#".repeat((u128::from(done) * 20 / u128::from(all)) as usize));
     let percent = u128::from(done) * 100 / u128::from(all);
     let left = (u128::from(all - done) * u128::from(millis) / u128::from(done.max(1)) / 1000) as u64;
     format!("[{bar}] {percent:3}%  {text}  {left} s left")

@@ -145,8 +145,7 @@ fn reserve_by_id(link: &mut Link, id: u64) -> Result<StatsReply> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
     if reply.number("RESERVED").is_none() {
-        let stats = job_stats(link, id);
-        return Err(match stats.text("state") {
+        return Err(match job_stats(link, id).text("state") {
             "reserved" => Problem::refused(format!("job {id} is reserved by another client; see beanpole revoke")),
             _ => refusal(&command, &reply.line),
         });
@@ -167,8 +166,7 @@ pub fn revoke(call: &Call, out: &mut Out) -> Result<u8> {
     for_each_job(call, out, &mut |link, id| {
         let pri = pri.map_or_else(|| visible_stats(link, id).map(|it| it.number("pri")), |pri| Ok(pri.into()))?;
         let Err(problem) = link.expect(&format!("revoke {id} {pri}"), "REVOKED") else { return Ok("revoked") };
-        let stats = job_stats(link, id);
-        Err(match stats.text("state") {
+        Err(match job_stats(link, id).text("state") {
             "" | "reserved" => problem,
             state => Problem::refused(format!("job {id} is {state}, not reserved")),
         })

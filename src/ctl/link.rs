@@ -107,8 +107,7 @@ impl ServerTarget {
         }
         let [authority, certificate, key] = files;
         let files = is_tls.then_some(ClientTlsFiles { authority, certificate, key });
-        let security = Security::load(files.as_ref()).map_err(Problem::refused)?;
-        Ok(ServerTarget { server, timeout, token, security })
+        Ok(ServerTarget { server, timeout, token, security: Security::load(files.as_ref()).map_err(Problem::refused)? })
     }
 
     pub fn connect(&self) -> Result<Link> {
@@ -230,8 +229,7 @@ impl Link {
 
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
-        let reply = self.ask_within(&command, wait)?;
-        job_of(&command, reply)
+        job_of(&command, self.ask_within(&command, wait)?)
     }
 
     pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>> {
@@ -251,8 +249,7 @@ impl Link {
     }
 
     pub fn query(&mut self, command: &str) -> Result<Option<StatsReply>> {
-        let reply = self.ask(command)?;
-        stats_of(command, &reply)
+        stats_of(command, &self.ask(command)?)
     }
 
     pub fn existing(&mut self, command: &str) -> Result<StatsReply> {
@@ -378,8 +375,7 @@ impl<T> Pipeline<T> {
             self.bytes.clear();
         }
         while let Some(note) = self.sent.pop_front() {
-            let reply = link.reply()?;
-            each(note, reply)?;
+            each(note, link.reply()?)?;
         }
         std::mem::swap(&mut self.sent, &mut self.unsent);
         Ok(())

@@ -111,8 +111,7 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
     let mut link = Link::open(call)?;
     let (mut list, mut count, mut below, mut is_whole) = (Listing::new(out, call.has(&JSON)), 0, u64::MAX, true);
     while below > 0 {
-        let reply = link.expect(&format!("list-history {below} {PAGE}"), "OK")?;
-        let page = yaml::objects(&reply.body);
+        let page = yaml::objects(&link.expect(&format!("list-history {below} {PAGE}"), "OK")?.body);
         let next = page.last().map_or(0, |last| last.number("number"));
         check_progress(next < below)?;
         below = next;
@@ -133,8 +132,7 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
     if let Some(tube) = of_tube.filter(|_| count == 0) {
         tell(&format!("the history contains no such jobs of tube {tube}"));
     }
-    let headings = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
-    list.finish(&headings)?;
+    list.finish(&["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"])?;
     if !is_whole {
         out.flush()?;
         tell(&format!("showing only the newest {}; use -n 0 to list all", job_count(count)));
@@ -186,8 +184,7 @@ pub fn name_holder(link: &mut Link, job: &mut StatsReply) -> Result {
 pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&StatsReply) -> Result) -> Result {
     let (mut above, mut count) = (0, 0);
     loop {
-        let reply = link.expect(&format!("list-connections {above} {PAGE}"), "OK")?;
-        let page = yaml::objects(&reply.body);
+        let page = yaml::objects(&link.expect(&format!("list-connections {above} {PAGE}"), "OK")?.body);
         page.iter().try_for_each(&mut *act)?;
         count += page.len();
         match page.last() {

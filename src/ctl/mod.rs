@@ -135,8 +135,7 @@ fn report(problem: &Problem) -> u8 {
 
 fn cluster(call: &Call, out: &mut Out) -> Result<u8> {
     let text = crate::cluster::command(&call.operands).map_err(|problem| {
-        let code = if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION };
-        Problem::new(code, problem)
+        Problem::new(if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION }, problem)
     })?;
     text.lines().try_for_each(|line| out.line(line)).map(|()| DONE)
 }

@@ -73,8 +73,7 @@ impl Out {
             return rows.iter().try_for_each(|row| self.line(&row.join("\t")));
         }
         let width_of = |column: usize| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.chain([headings[column].len()]).max().unwrap_or(0)
+            rows.iter().map(|row| row[column].chars().count()).chain([headings[column].len()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..headings.len()).map(width_of).collect();
         let is_number = |text: &String| text.starts_with(|letter: char| letter.is_ascii_digit() || letter == '-');
@@ -231,8 +230,7 @@ impl Problem {
 
 /// Omits the system error number.
 pub fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Unlike `eprintln!`, does not panic if stderr is closed.

@@ -138,8 +138,7 @@ impl Results<'_> {
             "INSERTED" => self.done += 1,
             // All following jobs would fail too.
             "DRAINING" | "OUT_OF_MEMORY" | "TUBE_FULL" => {
-                let problem = refusal("put", line);
-                let text = format!("{} {number}: {}; {} were put", self.what, problem.text, self.done);
+                let text = format!("{} {number}: {}; {} were put", self.what, refusal("put", line).text, self.done);
                 return Err(Problem::refused(text));
             }
             "BURIED" => return Err(Problem::refused(format!("{} {number}: the server is out of memory", self.what))),

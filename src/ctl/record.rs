@@ -122,8 +122,7 @@ pub struct ImportJob {
 impl ImportLine {
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
         let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause", "settings"];
-        let known = [&known[..], &members()].concat();
-        let object = Object::parse(line, &known, Strays::Ignored)?;
+        let object = Object::parse(line, &[&known[..], &members()].concat(), Strays::Ignored)?;
         let number = |key: &str, default: u32| Ok::<_, String>(number_of(&object, key)?.unwrap_or(default));
         let text = |key: &str| text_of(&object, key);
         let tube = bytes_of(&object, "tube", "tube-base64")?.map(|name| yaml::quote_name(&name));
@@ -228,10 +227,7 @@ impl JobTags {
     /// The lifetime becomes at least `min_ttl` seconds.
     pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
-        let mut add = |key: &'static str, tag: String, known: bool| match known {
-            true => tags += &tag,
-            false => lost.push(key),
-        };
+        let mut add = |key: &'static str, tag: String, known: bool| if known { tags += &tag } else { lost.push(key) };
         let (number, text) = (|key: &str| self.0.number(key), |key: &str| self.0.text(key));
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
         let (key, bound) = (self.key(), text("concurrency-key"));

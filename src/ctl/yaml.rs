@@ -88,8 +88,7 @@ pub fn list(text: &[u8]) -> Vec<String> {
 
 pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     let text = String::from_utf8_lossy(text);
-    let items = text.split("\n- ").skip(1);
-    items.map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
+    text.split("\n- ").skip(1).map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
 /// Returns the number, the remaining seconds, the tube and the key of each ended job.

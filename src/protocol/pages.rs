@@ -40,8 +40,7 @@ pub struct Mark {
 
 impl Mark {
     pub fn read(text: &[u8]) -> Option<Mark> {
-        let text = std::str::from_utf8(text).ok()?;
-        let (value, name) = text.split_once('-')?;
+        let (value, name) = std::str::from_utf8(text).ok()?.split_once('-')?;
         let name = name.as_bytes().chunks(2).map(hex_pair).collect::<Option<_>>()?;
         Some(Mark { value: whole_number(value.as_bytes())?, name })
     }

@@ -84,8 +84,7 @@ fn long_number(digits: &[u8]) -> Option<u64> {
 
 /// Splits off the longest prefix that is valid in a tube name.
 pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
-    let length = bytes.iter().take_while(|byte| is_tube_name_byte(**byte)).count();
-    bytes.split_at(length)
+    bytes.split_at(bytes.iter().take_while(|byte| is_tube_name_byte(**byte)).count())
 }
 
 pub fn has_part(text: &[u8], part: &[u8]) -> bool {
@@ -155,8 +154,7 @@ pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
 }
 
 pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let begin = text.iter().position(|&byte| byte != b' ')?;
-    let text = past(text, begin);
+    let text = past(text, text.iter().position(|&byte| byte != b' ')?);
     Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
 }
 

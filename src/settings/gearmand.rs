@@ -269,8 +269,7 @@ fn words_of(text: &str) -> Vec<String> {
         if line.starts_with('-') {
             words.extend(line.split_whitespace().map(str::to_owned));
         } else if let Some((name, value)) = line.split_once(['=', ' ', '\t']) {
-            let value = value.trim_start_matches(['=', ' ', '\t']);
-            words.push(format!("--{}={}", name.trim(), value.trim_matches('"')));
+            words.push(format!("--{}={}", name.trim(), value.trim_start_matches(['=', ' ', '\t']).trim_matches('"')));
         } else if !line.is_empty() {
             words.push(format!("--{line}"));
         }

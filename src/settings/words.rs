@@ -38,8 +38,7 @@ pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'stat
 
 impl<A> Flag<A> {
     pub fn names(&self) -> impl Iterator<Item = String> {
-        let short = self.short.map(|letter| format!("-{letter}"));
-        short.into_iter().chain([format!("--{}", self.long)])
+        self.short.map(|letter| format!("-{letter}")).into_iter().chain([format!("--{}", self.long)])
     }
 
     pub fn usage(&self, width: usize) -> String {

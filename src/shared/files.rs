@@ -243,6 +243,5 @@ fn parts(path: &Path) -> Vec<OsString> {
 }
 
 fn planted() -> io::Error {
-    let reason = "root follows no link in a folder that another user can change";
-    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+    io::Error::new(io::ErrorKind::PermissionDenied, "root follows no link in a folder that another user can change")
 }

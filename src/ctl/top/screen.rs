@@ -57,8 +57,7 @@ done: deleted       silent: time since the worker last sent something";
 
 fn fit(text: &str, width: usize) -> String {
     let text = on_one_line(text.as_bytes());
-    let length = text.chars().count();
-    if length <= width {
+    if text.chars().count() <= width {
         return format!("{text:width$}");
     }
     let cut: String = text.chars().take(width.saturating_sub(1)).collect();
@@ -163,8 +162,7 @@ fn alarms(model: &Model, width: usize) -> Vec<String> {
     if stats.text("draining") == "true" {
         add("draining", "");
     }
-    let oldest = model.tubes.iter().max_by_key(|tube| tube.oldest).filter(|tube| tube.oldest >= LONG);
-    if let Some(tube) = oldest {
+    if let Some(tube) = model.tubes.iter().max_by_key(|tube| tube.oldest).filter(|tube| tube.oldest >= LONG) {
         add(fit(&tube.name, 20).trim_end(), &format!("ready {}", span(tube.oldest)));
     }
     if let Some((tube, time)) = &model.summary.longest {

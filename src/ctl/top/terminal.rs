@@ -111,8 +111,7 @@ pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
             0x1b => match rest.split_first() {
                 Some((b'[' | b'O', rest)) => {
                     let end = rest.iter().position(|byte| (0x40..=0x7e).contains(byte)).map_or(rest.len(), |at| at + 1);
-                    let known = SEQUENCES.iter().find(|(sequence, _)| *sequence == &rest[..end]);
-                    keys.extend(known.map(|(_, key)| *key));
+                    keys.extend(SEQUENCES.iter().find(|(sequence, _)| *sequence == &rest[..end]).map(|(_, key)| *key));
                     bytes = &rest[end..];
                 }
                 _ => keys.push(Key::Escape),

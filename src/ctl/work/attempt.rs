@@ -138,8 +138,7 @@ impl Attempt for CommandAttempt {
 
     fn abort(&mut self) {
         // `wait` releases the process ID, even if the command has exited earlier.
-        let group = Pid::from_raw(self.child.id() as i32);
-        if killpg(group, Signal::SIGKILL).is_err() {
+        if killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL).is_err() {
             let _ = self.child.kill();
         }
     }

@@ -42,8 +42,7 @@ impl Action {
     fn of(call: &Call) -> Result<Action> {
         match (call.value(&TO_URL), call.command.split_first()) {
             (Some(url), None) => {
-                let authority = call.value(&AUTHORITY).map(PathBuf::from);
-                Ok(Action::Post(Arc::new(Endpoint::parse(&url, authority)?)))
+                Ok(Action::Post(Arc::new(Endpoint::parse(&url, call.value(&AUTHORITY).map(PathBuf::from))?)))
             }
             (None, Some((name, rest))) => Ok(Action::Run(find(name)?, rest.to_vec())),
             (Some(_), Some(_)) => Err(Problem::usage("work: --url and a command exclude each other")),
@@ -98,8 +97,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     }
     let mut code = DONE;
     for thread in threads {
-        let ended = thread.join().map_err(|_| Problem::refused("work: a thread has failed"))?;
-        code = code.max(ended?);
+        code = code.max(thread.join().map_err(|_| Problem::refused("work: a thread has failed"))??);
     }
     Ok(code)
 }

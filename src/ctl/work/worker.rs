@@ -71,8 +71,7 @@ impl Worker {
         let Some((id, body)) = self.next()? else {
             let was_stopped = self.shared.stop_request() != Stop::No;
             self.shared.finish();
-            let none = self.plan.once && self.done == 0 && !was_stopped;
-            return Ok(Some(if none { EMPTY } else { DONE }));
+            return Ok(Some(if self.plan.once && self.done == 0 && !was_stopped { EMPTY } else { DONE }));
         };
         let job = self.look_up(id)?;
         let has_succeeded = self.process(&job, body)?;

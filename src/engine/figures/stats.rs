@@ -223,8 +223,7 @@ impl Engine {
     }
 
     pub fn progress(&self, job: &Job) -> Option<(u32, u32)> {
-        let progress = self.extras(job).map(JobExtras::progress);
-        progress.filter(|(_, total)| *total > 0 && job.state() == State::Reserved)
+        self.extras(job).map(JobExtras::progress).filter(|(_, total)| *total > 0 && job.state() == State::Reserved)
     }
 
     /// Client 0 holds the leased jobs, and has no statistics without leased jobs.

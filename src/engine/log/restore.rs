@@ -330,8 +330,7 @@ impl Engine {
         let job = self.store.jobs.get(slot);
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
             self.store.groups.stop_waiting(slot);
-            let is_member = self.store.groups.of_member(slot).next().is_some();
-            self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_member);
+            self.store.jobs.get_mut(slot).set(JobFlag::Tied, self.store.groups.of_member(slot).next().is_some());
         }
     }
 

@@ -25,8 +25,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn retime_schedules(&mut self) {
-        let next = self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at);
-        self.agenda.deadlines.set(TimerKey::Schedules, next);
+        self.agenda.deadlines.set(TimerKey::Schedules, self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at));
     }
 
     /// Runs once for all missed runs. A schedule that waits for log space stays first, so that smaller copies cannot
@@ -107,8 +106,7 @@ impl Engine {
 
     /// Returns how late the earliest run is. A run is only late if its copy was refused.
     pub fn schedule_delay(&self, now: Time) -> Span {
-        let first = self.store.schedules.first();
-        first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
+        self.store.schedules.first().map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
     pub(in crate::engine) fn bind_schedule(

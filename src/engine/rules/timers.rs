@@ -105,8 +105,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn retime_extras(&mut self) {
-        let next = self.store.extras.ends.first().map_or(Time::NEVER, |(at, _)| at);
-        self.agenda.deadlines.set(TimerKey::Extras, next);
+        self.agenda.deadlines.set(TimerKey::Extras, self.store.extras.ends.first().map_or(Time::NEVER, |(at, _)| at));
     }
 
     fn extras_due(&mut self, now: Time) {

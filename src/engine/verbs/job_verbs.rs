@@ -287,8 +287,7 @@ impl Engine {
     }
 
     pub fn peek_in(&self, tube: &[u8], state: State) -> Option<JobView<'_>> {
-        let slot = self.first_in(self.tubes.find(tube)?, state)?;
-        Some(self.store.jobs.view(slot))
+        Some(self.store.jobs.view(self.first_in(self.tubes.find(tube)?, state)?))
     }
 
     pub(in crate::engine) fn first_in(&self, number: u32, state: State) -> Option<u32> {
@@ -302,8 +301,7 @@ impl Engine {
     }
 
     pub fn kick_in(&mut self, tube: &[u8], kick: &mut Kick, now: Time) -> Option<Progress> {
-        let number = self.tubes.find(tube)?;
-        Some(self.kick_tube(number, kick, now))
+        Some(self.kick_tube(self.tubes.find(tube)?, kick, now))
     }
 
     /// Does not count `client` as a producer.

@@ -55,8 +55,7 @@ impl Extensions {
     pub fn from_list(list: &str) -> Result<Extensions, &str> {
         let mut words = list.split(',').filter(|word| !word.is_empty());
         words.try_fold(Extensions::NONE, |chosen, word| {
-            let known = EXTENSIONS.iter().find(|(_, other)| *other == word).ok_or(word)?;
-            Ok(chosen.with(known.0))
+            Ok(chosen.with(EXTENSIONS.iter().find(|(_, other)| *other == word).ok_or(word)?.0))
         })
     }
 
@@ -114,8 +113,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     let (mut tags, mut seen, mut left) = (Tags::default(), Extensions::NONE, rest);
     while let Some((word, rest)) = next_tag(left) {
         let mut known = TAGS.iter().filter(|(_, extension)| extensions.has(*extension));
-        let known = known.find_map(|(tag, extension)| Some((*extension, word.strip_prefix(*tag)?)));
-        match known {
+        match known.find_map(|(tag, extension)| Some((*extension, word.strip_prefix(*tag)?))) {
             Some((extension, value))
                 if (!seen.has(extension) || matches!(extension, Extension::Grp | Extension::Aft))
                     && read_tag(extension, value, extensions, &mut tags).is_some() =>

@@ -153,8 +153,7 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
         Long::StatsTubes(list) => add_tubes(list, true, context, out),
         Long::Stats(sums) => {
             let Some(figures) = sums.advance(context) else { return Progress::More };
-            let figures = QueueFigures::of(figures, context);
-            reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
+            reply::yaml(out, Some(yaml::stats(&QueueFigures::of(figures, context), context.settings.extensions)));
             Progress::Done
         }
         Long::ListTubesWatched(list) => {

@@ -67,8 +67,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
             return unless_done(progress, || Command::Report(id, report));
         }
         Command::List(kind, mut cursor) => {
-            let progress = listing::list(kind, &mut cursor, context, out);
-            return unless_done(progress, || Command::List(kind, cursor));
+            return unless_done(listing::list(kind, &mut cursor, context, out), || Command::List(kind, cursor));
         }
         Command::CanDo { function, limit } => can_do(&function, limit, context, out),
         Command::PreSleep => {

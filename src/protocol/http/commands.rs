@@ -64,8 +64,7 @@ pub fn server(_: &mut Arguments) -> Parsed {
         Some(Ok(object(|members| {
             server_figures(&figures, |key, value| figure(members, key, value));
             extended_counts(&figures, Extensions::ALL).for_each(|(key, count)| members.number(&key, count));
-            let is_admin = context.settings.http.admin && context.access.as_deref().is_none_or(may_change);
-            members.truth("admin", is_admin);
+            members.truth("admin", context.settings.http.admin && context.access.as_deref().is_none_or(may_change));
             for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
                 members.number(&format!("connections-{}", wire.name()), count);
             }
@@ -228,8 +227,7 @@ pub fn kick(it: &mut Arguments) -> Parsed {
 }
 
 pub fn clear(it: &mut Arguments) -> Parsed {
-    let state = it.text("state")?.map(|text| unreserved(text.as_bytes())).transpose()?;
-    let states: &[State] = match state {
+    let states: &[State] = match it.text("state")?.map(|text| unreserved(text.as_bytes())).transpose()? {
         Some(State::Ready) => &[State::Ready],
         Some(State::Delayed) => &[State::Delayed],
         Some(_) => &[State::Buried],

@@ -263,8 +263,7 @@ impl Scrape {
             family(text, row.name, row.kind, row.help);
             (row.write)(&server, &mut Samples { text, name: row.name, labels: "" });
         }
-        let tubes = TUBES.iter().chain(GEARMAN.iter().filter(|_| gearman));
-        for (row, mut samples) in tubes.zip(self.samples) {
+        for (row, mut samples) in TUBES.iter().chain(GEARMAN.iter().filter(|_| gearman)).zip(self.samples) {
             family(out.text(), row.name, row.kind, row.help);
             out.append(&mut samples);
         }

@@ -86,8 +86,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
     };
     // Guessing tokens is slower with a new connection for each. The body of an unauthenticated request is not read.
     let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
-    let head = RequestHead { close: request.close || closes, ..request.clone() };
-    failure(out, &Failure::new(status, text), &head)
+    failure(out, &Failure::new(status, text), &RequestHead { close: request.close || closes, ..request.clone() })
 }
 
 pub type HttpBody = (&'static str, Output);

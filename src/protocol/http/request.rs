@@ -237,8 +237,7 @@ impl Decoder {
         };
         let (status, text) = match (target.method, body) {
             (Method::Get, None | Some(0)) | (Method::Post, Some(0)) => {
-                let parsed = parse(&target, Some(b""), limits);
-                return Some(Request::new(head, parsed, target.size()));
+                return Some(Request::new(head, parse(&target, Some(b""), limits), target.size()));
             }
             (Method::Post, Some(size)) if size <= MAX_BODY => {
                 // After `Expect: 100-continue`, a client may not send a refused body, so the connection must close.
@@ -274,8 +273,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
         Err(httparse::Error::Version) => return Err(Failure::new(505, "only HTTP/1.0 and HTTP/1.1 are spoken here")),
         Err(error) => return Err(Failure::new(400, format!("no request of HTTP: {error}"))),
     };
-    let old = request.version == Some(0);
-    let (head, body) = read_headers(request.headers, old)?;
+    let (head, body) = read_headers(request.headers, request.version == Some(0))?;
     let is_head = request.method == Some("HEAD");
     let method = match request.method {
         Some("GET" | "HEAD") => Ok(Method::Get),

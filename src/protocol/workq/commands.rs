@@ -170,8 +170,7 @@ impl CommandRow {
 /// `line` has no CR LF. Checks the number of arguments, but not of flags.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     // Spaces separate words, but cannot start a line.
-    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
-    let (word, text) = line.split_at(end);
+    let (word, text) = line.split_at(line.iter().position(|byte| *byte == b' ').unwrap_or(line.len()));
     let mut taken = Line { text, ..Line::default() };
     for word in words(text) {
         match flag(word) {
@@ -213,8 +212,7 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Splits `-key=value`. A second equals sign ends the value. Returns `None` for other words.
 fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
-    let inside = word.strip_prefix(b"-")?;
-    let mut parts = inside.split(|byte| *byte == b'=');
+    let mut parts = word.strip_prefix(b"-")?.split(|byte| *byte == b'=');
     Some((parts.next()?, parts.next()?))
 }
 
@@ -263,8 +261,7 @@ fn run(line: &Line) -> Result<Command, Words> {
     let pri = fields::priority(line.flag("priority"))?;
     let wait = fields::wait(wait)?;
     fields::new_id_version(id)?;
-    let name = fields::name(name)?.into();
-    Ok(Command::Run { id, name, ttr: fields::ttr_range(ttr)?, pri, wait })
+    Ok(Command::Run { id, name: fields::name(name)?.into(), ttr: fields::ttr_range(ttr)?, pri, wait })
 }
 
 fn lease(line: &Line) -> Result<Command, Words> {
@@ -284,15 +281,13 @@ fn lease(line: &Line) -> Result<Command, Words> {
 
 fn inspect_queues(line: &Line) -> Result<Command, Words> {
     let [offset, limit] = line.take();
-    let page = NamePage::new(fields::offset(offset)? as usize, fields::limit(limit)?);
-    Ok(Command::InspectQueues(page.into()))
+    Ok(Command::InspectQueues(NamePage::new(fields::offset(offset)? as usize, fields::limit(limit)?).into()))
 }
 
 fn inspect_jobs(line: &Line, state: State) -> Result<Command, Words> {
     let [name, offset, limit] = line.take();
     let name = fields::name(name)?.into();
-    let page = JobPage::new(state, fields::offset(offset)? as usize, fields::limit(limit)?);
-    Ok(Command::InspectJobs(name, page.into()))
+    Ok(Command::InspectJobs(name, JobPage::new(state, fields::offset(offset)? as usize, fields::limit(limit)?).into()))
 }
 
 #[cfg(test)]

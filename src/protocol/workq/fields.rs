@@ -68,8 +68,7 @@ pub fn ttl_range(millis: u64) -> Result<Span, Words> {
 }
 
 pub fn wait(text: &[u8]) -> Result<Span, Words> {
-    let millis = whole_number(text).filter(|millis| *millis <= MAX_WAIT);
-    millis.map(Span::from_millis).ok_or(reply::INVALID_WAIT)
+    whole_number(text).filter(|millis| *millis <= MAX_WAIT).map(Span::from_millis).ok_or(reply::INVALID_WAIT)
 }
 
 pub fn millis(span: Span) -> u64 {
@@ -81,8 +80,7 @@ pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
 }
 
 pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
-    let number = text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok());
-    number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)
+    text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok()).map(engine_priority).ok_or(reply::INVALID_PRIORITY)
 }
 
 /// Workq serves the largest priority first, and the engine the smallest.
