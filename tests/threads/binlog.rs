@@ -28,6 +28,7 @@ pub trait JournalAccess {
 }
 
 /// A storage that never requires a body to be staged before its command is executed.
+#[derive(Debug)]
 pub struct Storage;
 
 impl Storage {
@@ -38,6 +39,7 @@ impl Storage {
 
 #[derive(Debug)]
 pub struct Wal {
+    pub storage: Box<Storage>,
     written: AtomicU64,
     durable: AtomicU64,
     failing: AtomicBool,
@@ -49,7 +51,8 @@ pub struct Wal {
 impl Wal {
     pub fn new(refuses_pool_threads: bool) -> Wal {
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
-        Wal { written, durable, failing: AtomicBool::new(false), syncing: Mutex::default(), refuses_pool_threads }
+        let (storage, failing, syncing) = (Box::new(Storage), AtomicBool::new(false), Mutex::default());
+        Wal { storage, written, durable, failing, syncing, refuses_pool_threads }
     }
 
     pub fn mode(&self) -> SyncMode {
@@ -70,10 +73,6 @@ impl Wal {
 
     fn refuses(&self) -> bool {
         self.refuses_pool_threads && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.3)
-    }
-
-    pub fn storage(&self) -> &Storage {
-        &Storage
     }
 
     pub fn syncs_at_once(&self) -> usize {
