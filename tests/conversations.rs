@@ -168,6 +168,8 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
         _ => Address::Unix(path(wire)),
     };
     config.listen = vec![address(Wire::Beanstalk)];
+    // With more than two threads, connections share turns.
+    config.threads = if number / 2 % 2 == 0 { 1 } else { 4 };
     let speaks = |wire| conversation.steps.iter().any(|step| conversation.wire_of(&step.who) == wire);
     config.gearman.extend(speaks(Wire::Gearman).then(|| address(Wire::Gearman)));
     config.workq.extend(speaks(Wire::Workq).then(|| address(Wire::Workq)));

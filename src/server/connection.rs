@@ -6,6 +6,7 @@
 mod account;
 #[cfg(feature = "tls")]
 mod secure;
+mod shared;
 
 use std::io::{Error, ErrorKind, IoSliceMut};
 use std::ops::Range;
@@ -48,6 +49,10 @@ const FIRST_BUFFER: usize = 4 * 1024;
 /// Maximum size of a thread's buffer. Larger reads go directly into the body of a job.
 const LAST_BUFFER: usize = 256 * 1024;
 
+/// Maximum commands in a shared turn. The first reply waits for the last command.
+pub const MAX_SHARES: usize = 8;
+
+#[derive(Default)]
 pub struct ThreadScratch {
     pub turn: TurnScratch,
     buffer: Vec<u8>,
@@ -55,12 +60,19 @@ pub struct ThreadScratch {
     /// `true` if other connections have queued work.
     pub others: bool,
     is_turn_spent: bool,
+    /// `true` while each connection with a single small command joins the shared turn.
+    pub is_shared: bool,
+    /// The connections in the shared turn, their commands, and the ends of their inputs in `shared_input`.
+    pub joined: Vec<(usize, Option<Request>, usize)>,
+    shared_input: Vec<u8>,
+    replies: [Output; MAX_SHARES],
+    /// The connections of the pool thread during a shared turn.
+    lent: slab::Slab<Connection>,
 }
 
-impl Default for ThreadScratch {
-    fn default() -> ThreadScratch {
-        let (turn, buffer) = (TurnScratch::default(), vec![0; FIRST_BUFFER]);
-        ThreadScratch { turn, buffer, backlog: None, others: false, is_turn_spent: false }
+impl ThreadScratch {
+    pub fn new() -> ThreadScratch {
+        ThreadScratch { buffer: vec![0; FIRST_BUFFER], ..ThreadScratch::default() }
     }
 }
 
@@ -197,8 +209,9 @@ impl Connection {
         let pending = if backlog.pending.is_empty() { 0 } else { backlog.pending.iter().map(Request::footprint).sum() };
         let rest = backlog.rest.len() as u64;
         self.charge(rest + pending + self.outbox.encryption(), hub);
-        if self.backlog().is_empty() {
-            (self.backlog().received, self.backlog().last_received) = (false, None);
+        let backlog = self.backlog();
+        if backlog.is_empty() {
+            (backlog.received, backlog.last_received) = (false, None);
             thread.backlog = self.backlog.take();
         }
         next
@@ -233,6 +246,9 @@ impl Connection {
                 return Next::Again;
             }
             if self.run_batch(input, hub, thread) {
+                if self.stage == Stage::Clear && !self.has_more(input) {
+                    return Next::Wait;
+                }
                 turns = turns.saturating_sub(1);
                 continue;
             }
@@ -383,36 +399,65 @@ impl Connection {
         }
     }
 
-    /// Decodes requests, executes them in one turn, and sends the replies. Returns `false` without a complete request.
+    /// Executes requests in one turn. Returns `false` without a complete request, or if it has joined the shared turn.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
         // A complete body is charged to its new job, so release the charge for its input first.
         self.charge(0, hub);
+        let bytes = &thread.buffer[..input.end];
+        let joins =
+            thread.is_shared && self.stage == Stage::Clear && !self.has_more(input) && !self.dialogue.is_uploading();
+        if joins && (1..=LIGHT).contains(&input.end) && first.footprint() <= MIN_READ as u64 {
+            thread.shared_input.extend_from_slice(bytes);
+            thread.joined.push((self.outbox.token as usize, Some(first), thread.shared_input.len()));
+            return false;
+        }
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
         let mut turn_log = TurnLog::begin(self.client, &first, hub.config.slow);
-        let bytes = &thread.buffer[..input.end];
-        hub.turn(&mut thread.turn, |core, scratch, now| {
-            let before = core.required();
-            let mut batch = self.execute((first, bytes), (core, scratch), hub, now, &mut out, &mut turn_log);
-            is_spent = batch.is_spent;
-            core.record();
-            batch.lacking = core.engine.take_lacking().max(batch.lacking);
-            has_output = self.hand_over(batch, before, core, hub, &mut out, &turn_log);
+        hub.turn(&mut thread.turn, |core, scratch, mut now| {
+            let (mut it, mut request, mut reply, mut count) = (&mut *self, (first, bytes), &mut out, 0);
+            loop {
+                let before = core.required();
+                let mut batch = it.execute(request, (core, scratch), hub, now, reply, &mut turn_log);
+                is_spent = batch.is_spent;
+                core.record();
+                batch.lacking = core.engine.take_lacking().max(batch.lacking);
+                has_output |= it.hand_over(batch, before, core, hub, reply, &turn_log);
+                let Some((number, command, end)) = thread.joined.get_mut(count) else { break };
+                core.deliver_events(hub, scratch, None);
+                let backlog = it.backlog.take_if(|backlog| backlog.is_empty());
+                let is_over = is_spent || core.engine.has_deferred();
+                let Some(next) = thread.lent.get_mut(*number).filter(|_| !is_over) else { break };
+                let Some(command) = command.take() else { break };
+                (it, request, reply) = (next, (command, &thread.shared_input[..*end]), &mut thread.replies[count]);
+                it.backlog = it.backlog.take().or(backlog);
+                turn_log.client = it.client;
+                now = hub.clock.after(now);
+                count += 1;
+            }
         });
-        self.backlog().pending.iter_mut().for_each(|request| request.own(bytes));
         turn_log.log_if_slow(thread.turn.locked);
         thread.is_turn_spent = is_spent;
-        self.notice_access(hub);
+        self.finish(bytes, &mut out, has_output, hub);
         thread.turn.out = out;
+        true
+    }
+
+    /// Sends the replies of a turn, whose input the caller is about to overwrite.
+    #[inline(always)] // for speed
+    fn finish(&mut self, input: &[u8], out: &mut Output, has_output: bool, hub: &Hub) {
+        if self.has_pending() {
+            self.backlog().pending.iter_mut().for_each(|request| request.own(input));
+        }
+        self.notice_access(hub);
         if self.stage == Stage::Clear {
-            if !self.outbox.send(&mut thread.turn.out) {
+            if !self.outbox.send(out) {
                 self.stage = Stage::Open;
             }
         } else if has_output {
-            self.outbox.flush(&mut thread.turn.out);
+            self.outbox.flush(out);
         }
-        true
     }
 
     fn execute(

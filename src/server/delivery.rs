@@ -46,7 +46,7 @@ pub struct Outbox {
     pub stream: Stream,
     pub peer: PeerAddress,
     owner: Arc<ThreadHandle>,
-    token: u32,
+    pub token: u32,
     state: Mutex<OutboxState, OUTPUT>,
     /// Reads also need the lock, because they change the TLS state.
     #[cfg(feature = "tls")]
@@ -350,6 +350,7 @@ impl Outbox {
     }
 
     /// Sends replies without a lock in [`WriteState::Clear`]. Returns `false` if this state has ended.
+    #[inline(always)] // for speed
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {

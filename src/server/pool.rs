@@ -15,7 +15,7 @@ use log::Level;
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use super::connection::{Connection, Next, Readiness, ThreadScratch};
+use super::connection::{Connection, Next, Readiness, ThreadScratch, MAX_SHARES};
 use super::delivery::{Message, Outbox, ThreadHandle};
 use super::durability::{Bell, Durability};
 use super::gate::{LogLimit, Unauthenticated};
@@ -118,7 +118,7 @@ impl PoolThread {
             queue: VecDeque::new(),
             lists: VecDeque::new(),
             turns: 0,
-            scratch: ThreadScratch::default(),
+            scratch: ThreadScratch::new(),
             relieved: None,
             tight_since: None,
             http: HttpConnections::default(),
@@ -178,6 +178,8 @@ impl PoolThread {
         // If many connections are active, fewer steps for each connection limit the delay of the last.
         let count = events.iter().count();
         self.scratch.turn.step_divisor = (count / MANY_ACTIVE) as u64;
+        // The log of slow commands measures the turns of each connection.
+        self.scratch.is_shared = count > 1 && self.hub.config.threads > 2 && self.hub.config.slow.is_none();
         for event in events {
             if event.token() == WAKER {
                 has_messages = true;
@@ -197,6 +199,9 @@ impl PoolThread {
                 }
                 self.on_ready(number, readiness, count > MANY_ACTIVE);
             }
+        }
+        if std::mem::take(&mut self.scratch.is_shared) && !self.scratch.joined.is_empty() {
+            self.run_shared();
         }
         // Later messages must wait, because connections must be served and replies need a write to the log.
         let messages = if has_messages { self.inbox.len() } else { 0 };
@@ -405,6 +410,7 @@ impl PoolThread {
             self.probation.delay(outbox);
         }
         match next {
+            Next::Wait if self.scratch.joined.len() == MAX_SHARES => self.run_shared(),
             Next::Wait => self.end_list(number),
             Next::Again => {
                 // A second entry in the queue would double the connection's share of the time.
@@ -436,6 +442,12 @@ impl PoolThread {
         let Some(index) = self.lists.iter().take(LISTS).position(|&other| other == number) else { return };
         self.lists.remove(index);
         self.queue.extend(self.lists.get(LISTS - 1));
+    }
+
+    fn run_shared(&mut self) {
+        let numbers: Vec<usize> = self.scratch.joined.iter().map(|(number, ..)| *number).collect();
+        self.scratch.run_shared(&mut self.connections, &self.hub);
+        numbers.into_iter().for_each(|number| self.work(number));
     }
 
     fn close_idle(&mut self) -> Option<Duration> {
@@ -582,6 +594,10 @@ impl Relief {
         None
     }
 }
+
+#[path = "tests/shared_turns.rs"]
+#[cfg(test)]
+mod shared_turns;
 
 #[cfg(test)]
 mod tests {

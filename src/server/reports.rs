@@ -52,7 +52,7 @@ impl CommandEntry {
 }
 
 pub struct TurnLog {
-    client: ClientId,
+    pub client: ClientId,
     first: &'static str,
     count: usize,
     is_noting: bool,

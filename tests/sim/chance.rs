@@ -124,6 +124,8 @@ impl Setup {
         let mut config = Config::embedded().with(|config| {
             config.max_memory = 1 << 30;
             config.turn_steps = self.turn_steps;
+            // With more than two threads, connections share turns. A simulation has a single thread anyway.
+            config.threads = if self.clients % 2 == 0 { 4 } else { 1 };
         });
         config.handle_prefix = Some("H:h".to_owned());
         config.protocols.http.admin = true;

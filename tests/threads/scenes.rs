@@ -18,12 +18,15 @@ use crate::shims::{unbounded, Mutex, Ordering, Receiver, Waker};
 /// The name of a scene, and the function that plays it in each schedule.
 pub type Scene = (&'static str, fn());
 
-pub const SCENES: [Scene; 7] = [
+pub const SCENES: [Scene; 10] = [
     ("notes-wake-the-owner", notes_wake_the_owner),
     ("replies-in-order", replies_in_order),
     ("a-wait-ends", a_wait_ends),
-    ("replies-wait-for-the-log", || replies_wait_for_the_log(false)),
-    ("replies-while-the-disk-fails", || replies_wait_for_the_log(true)),
+    ("a-wait-ends-in-a-shared-turn", a_wait_ends_in_a_shared_turn),
+    ("replies-wait-for-the-log", || replies_wait_for_the_log(1, false)),
+    ("replies-while-the-disk-fails", || replies_wait_for_the_log(1, true)),
+    ("shared-turns-wait-for-the-log", || replies_wait_for_the_log(2, false)),
+    ("shared-turns-while-the-disk-fails", || replies_wait_for_the_log(2, true)),
     ("deadlines-reach-the-timer", deadlines_reach_the_timer),
     ("the-timer-stops", the_timer_stops),
 ];
@@ -172,9 +175,40 @@ fn a_wait_ends() {
     assert_eq!(stream.arrived(), b"job!");
 }
 
+/// In one turn, one client begins to wait, and the command of another client of the same thread ends the wait. At the
+/// same time, another thread continues a delayed reply to the first client.
+fn a_wait_ends_in_a_shared_turn() {
+    let owner = owner();
+    let (waiting, waiting_stream) = outbox(&owner, 10, anything());
+    let (putting, putting_stream) = outbox(&owner, 10, anything());
+    let engine = Mutex::new(());
+    waiting.hold();
+    let releaser = {
+        let waiting = waiting.clone();
+        thread::spawn(move || waiting.release(&mut Output::new()))
+    };
+    let locked = engine.lock();
+    waiting.reply(&mut Output::new(), true, false);
+    let must_notify = waiting.push_events(&mut output(b"job"), PLENTY);
+    putting.reply(&mut output(b"put"), false, false);
+    drop(locked);
+    waiting.flush_events(&mut Output::new());
+    if must_notify {
+        waiting.wake_owner();
+    }
+    for outbox in [&waiting, &putting] {
+        outbox.flush(&mut Output::new());
+        while matches!(outbox.write_state(1 << 20, false, true), WriteState::Waiting | WriteState::Blocked) {
+            owner.next();
+        }
+    }
+    releaser.join().expect("a thread");
+    assert_eq!((waiting_stream.arrived(), putting_stream.arrived()), (b"job".to_vec(), b"put".to_vec()));
+}
+
 /// Replies of pool threads wait until the syncer has synced the log. Each reply contains the log position that it
-/// depends on.
-fn replies_wait_for_the_log(fails: bool) {
+/// depends on. In each turn, a pool thread executes commands of this many connections.
+fn replies_wait_for_the_log(shares: usize, fails: bool) {
     let hub = Arc::new(Hub::new(true));
     let (_, run) = background::log_threads(hub.durability()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
     let syncer = {
@@ -184,7 +218,7 @@ fn replies_wait_for_the_log(fails: bool) {
     let pools: Vec<_> = (0..2)
         .map(|place| {
             let hub = hub.clone();
-            thread::spawn(move || pool_thread(&hub, fails && place == 1))
+            thread::spawn(move || pool_thread(&hub, shares, fails && place == 1))
         })
         .collect();
     if fails {
@@ -194,49 +228,57 @@ fn replies_wait_for_the_log(fails: bool) {
         // After the recovery of the disk, the segments thread syncs.
         hub.durability().sync(&*hub, &mut Output::new());
     }
-    let streams: Vec<Stream> = pools.into_iter().map(|pool| pool.join().expect("a thread")).collect();
+    let streams: Vec<Stream> = pools.into_iter().flat_map(|pool| pool.join().expect("a thread")).collect();
     hub.durability().stop();
     syncer.join().expect("a thread");
     // A thread may still be writing a released reply when the owner continues, so all threads must have ended.
     let mut all: Vec<u8> = streams.iter().flat_map(Stream::arrived).collect();
     all.sort_unstable();
-    assert_eq!(all, [1, 2, 3, 4]);
+    assert_eq!(all, (1..=4 * shares as u8).collect::<Vec<_>>());
 }
 
-/// Executes two commands that append one record each. The second starts when the first reply can be sent.
-fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
+/// Executes two commands of each of `shares` connections. Each command appends a record. The second starts when all
+/// first replies can be sent.
+fn pool_thread(hub: &Arc<Hub>, shares: usize, lesser: bool) -> Vec<Stream> {
     let owner = owner();
-    let (outbox, stream) = outbox(&owner, 100, only_durable(hub.clone()));
+    let (outboxes, streams): (Vec<_>, Vec<_>) =
+        (0..shares).map(|_| outbox(&owner, 100, only_durable(hub.clone()))).unzip();
     for _ in 0..2 {
         let mut core = hub.core.lock();
-        let before = core.journal.required;
-        core.journal.position += 1;
-        let position = core.journal.position;
-        let required = &mut core.journal.required;
-        (required.any, required.count) = (position, required.count + 1);
-        if lesser {
-            hub.lesser.fetch_or(1 << position, Ordering::AcqRel);
-        } else {
-            (required.puts, required.put_count) = (position, required.put_count + 1);
+        for outbox in &outboxes {
+            let before = core.journal.required;
+            core.journal.position += 1;
+            let position = core.journal.position;
+            let required = &mut core.journal.required;
+            (required.any, required.count) = (position, required.count + 1);
+            if lesser {
+                hub.lesser.fetch_or(1 << position, Ordering::AcqRel);
+            } else {
+                (required.puts, required.put_count) = (position, required.put_count + 1);
+            }
+            let after = core.journal.required;
+            let mut out = output(&[position as u8]);
+            match hub.durability().promise(before, after) {
+                Some(promise) => hub.durability().hold(promise, outbox, &mut out, false, None),
+                None => outbox.reply(&mut out, false, false),
+            };
         }
-        let after = core.journal.required;
-        let mut out = output(&[position as u8]);
-        let sends = match hub.durability().promise(before, after) {
-            Some(promise) => hub.durability().hold(promise, &outbox, &mut out, false, None),
-            None => outbox.reply(&mut out, false, false),
-        };
-        hub.durability().appended(position, false);
+        hub.durability().appended(core.journal.position, false);
         drop(core);
-        if sends {
+        for outbox in &outboxes {
             outbox.flush(&mut Output::new());
         }
         hub.durability().commit(&**hub, true, &mut Output::new());
-        while matches!(outbox.write_state(1 << 20, false, true), WriteState::Blocked) {
-            owner.next();
+        for outbox in &outboxes {
+            while matches!(outbox.write_state(1 << 20, false, true), WriteState::Blocked) {
+                owner.next();
+            }
         }
     }
-    outbox.flush(&mut Output::new());
-    stream
+    for outbox in &outboxes {
+        outbox.flush(&mut Output::new());
+    }
+    streams
 }
 
 /// Two threads add deadlines, but do not handle them. The later deadline must not wake the timer thread. The other

@@ -1,0 +1,28 @@
+//! Turns that several connections share. With many pool threads, the engine's lock and data would move between
+//! processors at each turn of a single connection.
+
+use slab::Slab;
+
+use super::{Connection, Hub, Output, ThreadScratch, MIN_READ};
+
+impl ThreadScratch {
+    /// Executes the commands of a shared turn, and sends the replies. Commands become pending if the turn has no steps.
+    pub fn run_shared(&mut self, connections: &mut Slab<Connection>, hub: &Hub) {
+        // The turn of the first connection executes the commands of the others.
+        let (number, command, end) = self.joined.remove(0);
+        let mut first = connections.remove(number);
+        first.backlog().pending.extend(command);
+        first.backlog().pending.iter_mut().for_each(|command| command.own(&self.shared_input[..end]));
+        std::mem::swap(&mut self.lent, connections);
+        first.work(hub, self);
+        std::mem::swap(&mut self.lent, connections);
+        assert_eq!(connections.insert(first), number, "the key that has become vacant last");
+        for ((number, command, end), out) in self.joined.drain(..).zip(&mut self.replies) {
+            let connection = &mut connections[number];
+            command.into_iter().for_each(|command| connection.backlog().pending.push_back(command));
+            connection.finish(&self.shared_input[..end], out, true, hub);
+        }
+        self.replies.iter_mut().filter(|out| out.footprint() > MIN_READ as u64).for_each(|out| *out = Output::new());
+        self.shared_input.clear();
+    }
+}
