@@ -11,7 +11,7 @@ use super::storage::{in_file, LogFile, OpenError, Storage};
 const PIECE: usize = 1 << 20;
 const MAX_PASSES: usize = 64;
 const MAX_COPIES_OF_LAST: usize = 4;
-/// Bytes of the empty segment that a last [`Record::Next`] announces.
+/// The size of the empty segment that a backup adds if [`Record::Next`] is the last record.
 const FRESH: u64 = 65_536;
 
 /// Copies the log to `to`, which must be empty, and syncs the copy.
@@ -109,7 +109,7 @@ fn header(storage: &dyn Storage, number: u64) -> Option<Header> {
     Beginning::read(&head[..count]).header()
 }
 
-/// Removes copies up to `last`, because the source may have removed segments with the deletes of their jobs.
+/// Removes copies of segments up to `last`, because the deletes of their jobs may be in segments that vanished.
 fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     for number in numbers(to)?.into_iter().filter(|number| *number <= last) {
         let name = segment_name(number);

@@ -1,5 +1,5 @@
-//! Batches of records that wait to be written. They refer to large bodies instead of copying them, which saves memory
-//! and keeps the time under the engine's lock short.
+//! Batches of records that wait to be written. A batch refers to large bodies instead of copying them, which saves
+//! memory and keeps the time under the engine's lock short.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHOR
 use super::segment::{LogLocation, RecordKey};
 use crate::engine::BodyRef;
 
-/// More bytes are shared. Copying a shorter body is cheaper than a separate write.
+/// Larger bodies are shared. Smaller bodies are copied, because a copy is cheaper than a separate write.
 const SHARE: usize = 16 * 1024;
 
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct SharedTail {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
     pub location: LogLocation,
-    /// How many bytes this process has appended before that location.
+    /// The number of bytes that this process has appended before `location`.
     pub position: u64,
 }
 
@@ -80,8 +80,8 @@ impl Bytes {
         self.own.len() + self.shared
     }
 
-    /// Returns the size of a record at offset `at` of the segment. `record` lacks the bytes of `tail`, with which
-    /// [`Bytes::seal`] must be called afterwards.
+    /// Appends a record at offset `at` of the segment. Returns the size of the record, including `tail`, whose bytes
+    /// `record` lacks. If there is a tail, [`Bytes::seal`] must be called later.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (position, length) = (self.own.len(), tail.bytes().len());

@@ -18,13 +18,13 @@ use crate::engine::{is_tube_name_byte, History};
 const MAX_NAME: u64 = 200;
 /// The maximum bytes of a body with CR LF. beanstalkd's option `-z` accepts no larger limit.
 const MAX_SIZE: i64 = (1 << 30) + 2;
-/// Reached after two thousand years at a million jobs per second.
+/// beanstalkd reaches this ID after two thousand years at a million jobs per second.
 const MAX_ID: i64 = 1 << 56;
 const MAX_SPAN: i64 = u32::MAX as i64 * 1_000_000_000;
 /// Bytes of a full record: name length, one-byte name, job, and CR LF.
 const MIN_FULL: usize = 4 + 1 + 80 + 2;
 
-// As stored in the files. Ready is 1, and reserved is 2.
+// The states as the files store them. Ready is 1, and reserved is 2.
 pub const DELETED: u8 = 0;
 pub const BURIED: u8 = 3;
 pub const DELAYED: u8 = 4;
@@ -37,7 +37,7 @@ pub struct ForeignEntry<'a> {
     pub full: Option<Full<'a>>,
 }
 
-/// All records contain these fields. Times are in nanoseconds, some of them since 1970.
+/// All records contain these fields. Times are in nanoseconds; `created` and `deadline` count from 1970.
 #[derive(Clone, Debug)]
 pub struct ForeignRecord {
     pub id: u64,
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         let tube = self.take(length as usize)?;
         let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {
-            // Even if the body is incomplete, no new job must get the ID.
+            // Even if the body is incomplete, no new job must get this ID.
             self.last_id = self.last_id.max(job.id);
         }
         if tube.is_empty() {

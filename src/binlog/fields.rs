@@ -124,7 +124,7 @@ macro_rules! tuples {
 
 tuples!((A B) (A B C) (A B C D) (A B C D E) (A B C D E F));
 
-/// Must be the last field of a payload.
+/// An optional field must be the last field of a payload.
 impl<'a, F: Field<'a>> Field<'a> for Option<F> {
     fn write(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|field| field.write(out));
@@ -158,8 +158,8 @@ impl<'a> Field<'a> for Rest<'a> {
     }
 }
 
-/// The byte that encodes each state. The index of a state is its bit number in a mask. A dead letter is encoded as
-/// [`DEAD`], not as a buried job.
+/// The byte that encodes each state. The index of a state is its bit number in a mask of states. A dead letter is
+/// encoded as [`DEAD`], not as a buried job.
 pub const STATES: [(u8, State); 7] = [
     (b'r', State::Ready),
     (b'd', State::Delayed),
@@ -191,7 +191,7 @@ const FIXED: usize = 48;
 /// Bytes of the fields of jobs that are deleted on completion.
 const OWN: usize = 16;
 
-// The engine reserves space for these fields, or for 16 bytes of a deduplication key derived from the body.
+// `OPTIONS_SIZE` must suffice for the fixed fields, plus these fields or a dedup key that is an ID of 16 bytes.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
 pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
@@ -218,7 +218,7 @@ pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     if let Some(StoredSchedule { when, due, count: RunCount { runs, skipped } }) = options.schedule {
         (due, runs, skipped, Rest(when)).write(&mut schedule);
     }
-    // Schedules have no reducer, so its field contains the schedule.
+    // Schedules have no reducer, so the field of the reducer contains the schedule.
     let reducer = if schedule.is_empty() { options.reducer.unwrap_or_default() } else { &schedule };
     let mut ties = Vec::new();
     if options.completion == CompletionPolicy::Drop {

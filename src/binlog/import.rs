@@ -16,14 +16,14 @@ const MAX_PROBLEMS: usize = 1000;
 /// beanstalkd's minimum TTR in nanoseconds.
 const MIN_TTR: i64 = 1_000_000_000;
 
-/// beanstalkd records the state of a job when it is put, buried, kicked, released with a delay, or copied to another
-/// file, and no other changes.
+/// beanstalkd records the state of a job only when the job is put, buried, kicked, released with a delay, or copied to
+/// another file.
 #[derive(Debug)]
 pub struct ImportedJob {
     tube: Box<[u8]>,
     body: Body,
-    /// Reserved jobs become ready. A buried job counts as buried when beanstalkd copied it if the earlier file is
-    /// missing.
+    /// Reserved jobs become ready. If the file in which a job was buried is missing, the position of its copy in a
+    /// later file determines its rank among the buried jobs.
     rest: StoredJob<'static>,
 }
 
@@ -113,7 +113,7 @@ impl Importer {
         }
         let (mut jobs, mut again) = (Vec::new(), Vec::new());
         let mut all = self.jobs.into_values().map(ImportedJob::of).peekable();
-        // The newest of several jobs keeps the ID, because clients may still refer to it.
+        // Of several jobs with the same ID, the newest keeps the ID, because clients may still refer to that job.
         while let Some(job) = all.next() {
             let is_last = all.peek().is_none_or(|next| next.rest.id != job.rest.id);
             if is_last { &mut jobs } else { &mut again }.push(job);
@@ -138,7 +138,7 @@ impl Importer {
         self.records += 1;
         let identity = (job.id, job.created, job.size);
         let Some(Full { tube, body }) = full else { return self.update(identity, job) };
-        // This is a new job or a copy from an older file, which does not show when the job was buried.
+        // This is a new job, or a copy from an older file. A copy does not show when the job was buried.
         let old = self.jobs.remove(&identity);
         if job.state != DELETED {
             let buried = old.filter(|old| old.job.state == BURIED && job.state == BURIED);

@@ -1,6 +1,6 @@
 //! The journal: records that wait to be written, and the list of segments that are still needed. Must not access files.
 //! Only the oldest segments are removed, so a record that reverses an earlier record, such as a delete, always outlives
-//! it.
+//! the earlier record.
 //! Enforces promise P4 of beanpole-promises(7).
 
 mod live_items;
@@ -22,7 +22,7 @@ use live_items::LiveIndex;
 
 /// Job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
-/// Commands that need an ID wait while fewer are reserved. All threads use fewer in one iteration of their event loops.
+/// Commands wait while fewer IDs are reserved. In one event loop iteration, all threads together use fewer IDs.
 const IDS_KEPT: u64 = 1 << 14;
 /// After this many log bytes, the synced location is recorded again.
 const SYNCED_EVERY: u64 = 4096;
@@ -41,9 +41,9 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 pub struct Retired {
     pub number: u64,
     pub bytes: u64,
-    /// The log must be durable up to this position before the removal.
+    /// The log must be durable up to this position before the segment is removed.
     pub after: u64,
-    /// A damaged segment is moved to a subdirectory instead.
+    /// A damaged segment is moved to a subdirectory instead of being removed.
     pub damaged: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Retired {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
     pub any: u64,
-    /// After the last new job or result. While the disk fails, its reply is withheld.
+    /// The position after the last new job or result, whose reply is withheld while the disk fails.
     pub puts: u64,
     pub count: u64,
     pub put_count: u64,
@@ -67,7 +67,7 @@ pub struct Segment {
     /// The total size of the live items' full records.
     live: u64,
     lists: [List; 6],
-    /// `true` if compaction must empty the segment whatever the disk usage is.
+    /// `true` if compaction must empty the segment regardless of the disk usage.
     pub evacuating: bool,
     pub damaged: bool,
     missing: bool,
@@ -121,7 +121,7 @@ pub struct Journal {
     lost: u64,
     pub required: Required,
     synced: Synced,
-    /// At this synced position, the synced location is recorded again.
+    /// When the log is synced up to this position, the synced location is recorded again.
     pub(super) mark_due: u64,
     last_id: u64,
     ids: u64,
@@ -146,7 +146,7 @@ impl Journal {
         self.write_new(Live::Job, slot, None, engine);
     }
 
-    /// The outcome need not stay in its segment, because compaction rewrites the job with its outcome.
+    /// The record of the outcome may be removed, because compaction rewrites the job with its outcome.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -167,7 +167,7 @@ impl Journal {
     /// Records the changes of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // While the disk fails, these replies are withheld, because the client may have no other copy.
+            // While the disk fails, the replies to these changes are withheld: the client may have no other copy.
             let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Adopt(_) | Change::Promise(_))
                 || matches!(change, Change::PromiseKey | Change::Outcome { result: 1.., .. });
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
@@ -279,7 +279,7 @@ impl Journal {
         self.found(Live::Job, slot, size);
     }
 
-    /// Returns `true` if counters are not recorded because space is short.
+    /// Returns `true` if reservations and timeouts are not recorded, because space is short.
     fn must_save(&self) -> bool {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
@@ -384,9 +384,9 @@ impl Journal {
 
     /// Returns the size of the next prepared segment.
     ///
-    /// A record that needs a segment of its own leaves the prepared segments empty, except for their headers. With
-    /// segments of size S and a reserve R, these are about R / S headers. If `segment_size` is small, S is therefore at
-    /// least the geometric mean of R and 4096, which limits their headers to 5% of a record that does not fit into S.
+    /// A record that needs a larger segment leaves the prepared segments empty, except for their headers. For a reserve
+    /// R, there are about R / S segments of size S. S is at least the geometric mean of R and `segment_size` (at most
+    /// 4096), so the headers take at most 5% of a record that does not fit into S.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
@@ -415,7 +415,7 @@ impl Journal {
         changes
     }
 
-    /// Segments must be added in ascending order, before their records.
+    /// Segments must be added in ascending order, each before its records.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, bytes, bytes));

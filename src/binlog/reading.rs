@@ -46,11 +46,11 @@ pub struct Reading<'a> {
     ids: u64,
     pub latest: Time,
     oldest: u64,
-    /// The last record if it ends the segment.
+    /// The last record, if its kind ends the segment.
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// The previous segment is missing. Compaction will empty this one, so that the loss is reported only once.
+    /// The previous segment is missing. Compaction will empty this segment, so that the loss is reported only once.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,
@@ -65,7 +65,7 @@ struct Claims {
     oldest: u64,
 }
 
-/// Without an intact header, no record can be read, so all bytes count as damaged.
+/// Used if no segment has an intact header: no record can be read, so all bytes count as damaged.
 const ALL_SYNCED: Claims = Claims { synced: LogLocation { segment: u64::MAX, at: 0 }, oldest: 0 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +113,7 @@ impl<'a> Reading<'a> {
                     true
                 }
             };
-            // A damaged segment keeps all its bytes.
+            // A damaged segment is not truncated, so all its bytes count.
             let is_damaged = self.journal.segment(link.number).is_some_and(|segment| segment.damaged);
             if let Some(length) = link.length.filter(|_| is_damaged) {
                 self.journal.found_length(length);
@@ -237,7 +237,7 @@ impl<'a> Reading<'a> {
         Ok(true)
     }
 
-    /// Applies the records of a segment. Returns where they end, and `false` if the log ends there as well.
+    /// Applies the records of a segment. Returns the end of the records, and `false` if the log ends there as well.
     fn records(&mut self, link: SegmentLink, length: u64) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
@@ -321,7 +321,7 @@ impl<'a> Reading<'a> {
 
     /// `in_segment` is `true` if the last read segment is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
-        // Another process may have written a lost start record.
+        // A lost start record may have changed the epoch.
         self.epoch = None;
         self.found_problem(problem);
         if in_segment {

@@ -11,7 +11,7 @@ use crate::engine::{
 
 /// Bytes before a short payload: payload length, checksum, and kind.
 pub const PREFIX: usize = 9;
-/// A longer payload has its own checksum, so that the record's beginning can be checked alone.
+/// A longer payload has its own checksum, so that the beginning of the record can be checked alone.
 pub const SHORT_PAYLOAD: usize = 64;
 pub const LONG_PREFIX: usize = PREFIX + 4;
 const SHORT: usize = 5;
@@ -58,8 +58,8 @@ sizes! {
 ///
 /// A put job's state follows from its delay and options. A run has the ID and the new state of the schedule that put
 /// the copy. The result of an outcome is the end of the job's body, and `done` is `None` before a retry. A moved job
-/// that is not delayed or buried is recorded as ready. Default settings and a pause without a length mean that the tube
-/// has none. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
+/// that is not delayed or buried is recorded as ready. Default settings remove settings, and a pause of length zero
+/// ends a pause. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     Put(StoredJob<'a>),
@@ -100,7 +100,7 @@ pub fn states_of(bits: u8) -> Box<[State]> {
     STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, (_, state))| *state).collect()
 }
 
-/// A process continues a segment. The header of a new segment has the same fields.
+/// The record that begins the records of a process in an existing segment. The header of a new segment replaces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     pub synced: LogLocation,

@@ -15,7 +15,7 @@ use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
 
-/// With fewer bytes after the end of the log, a new segment is created at startup.
+/// If the last segment has fewer unused bytes, a new segment is created at startup.
 const MIN_SPACE: u64 = 4096;
 
 /// The segment size, the sync policy, and the treatment of damaged records.
@@ -72,10 +72,10 @@ pub fn open(
     }
     let repaired = repair(&*storage, &survey, &reading);
     let (last_id, found_epoch) = (reading.last_id(), reading.epoch.unwrap_or_default());
-    // A clock that was set back would extend all delays.
+    // The time must not be before the latest time in the log: a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
     let Reading { mut journal, report, end, next, .. } = reading;
-    // The pauses that `finish_restore` ends must not be restored again at the next restart.
+    // Log the changes of `finish_restore`: a pause that it ends must not be restored again at the next restart.
     engine.keep_changes();
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
@@ -159,7 +159,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     for name in reading.stale.iter().map(|&number| segment_name(number)) {
         in_file(&name, storage.open(&name).and_then(|file| file.sync()))?;
     }
-    // The newest segment comes first, so that an interruption leaves no gap.
+    // Remove the newest segment first, so that an interruption leaves no gap.
     let unused = survey.unused.iter().chain(&reading.stale).copied();
     let behind = reading.chain[reading.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number);
     let mut behind: Vec<u64> = behind.chain(unused).collect();
@@ -194,7 +194,7 @@ fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io:
     .map(drop)
 }
 
-/// Returns how long writing and syncing the first records took.
+/// Returns the duration of writing and syncing the first records.
 fn go_on(
     journal: &mut Journal,
     writer: &mut Writer,
@@ -239,8 +239,8 @@ fn go_on(
     journal.append(engine);
     let start = writer.storage.now();
     in_file("the log", flush(journal, writer))?;
-    // The next batch must record that the start record is synced. Otherwise, damage to it would look like the end of
-    // the log.
+    // The next batch must record that the start record is synced. Otherwise, damage to the start record would look like
+    // the end of the log.
     journal.mark_due = 0;
     Ok(writer.storage.now().duration_since(start))
 }

@@ -34,8 +34,8 @@ pub fn fill(source: Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// A record, which lacks its body or result if it exceeds the read window and `body` is `Some`, or a gap between two
-/// offsets, at the second of which a record begins.
+/// A record, or a gap between two offsets. At the second offset, a record begins. If a record exceeds the read window,
+/// `body` is `Some`, and contains the body or result that the record lacks.
 // Only one value exists at a time, and values are never moved.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]

@@ -11,12 +11,12 @@ pub const VERSION: u32 = 3;
 /// Larger version numbers are treated as damage.
 const VERSION_LIMIT: u32 = 1 << 16;
 const COPY: usize = 96;
-/// A segment starts with two copies, so that one survives a damaged byte.
+/// A segment starts with two copies of the header, so that one copy survives a damaged byte.
 pub const HEADER: usize = 2 * COPY;
 pub const ASIDE: &str = "damaged";
-/// This limit is only reached after centuries.
+/// Segment numbers reach this limit only after centuries.
 pub const NUMBER_LIMIT: u64 = 1 << 31;
-/// A file with a larger distance does not belong to the log.
+/// A file whose number exceeds the newest number by this much does not belong to the log.
 pub const MAX_NUMBER_GAP: u64 = 1 << 20;
 
 pub fn segment_name(number: u64) -> String {
@@ -40,12 +40,12 @@ pub struct Header {
     pub segment: u64,
     /// The end of the log before this segment. The segment number is 0 if the log was empty.
     pub before: LogLocation,
-    /// The oldest segment that the durable part of the log needed at that time.
+    /// The oldest segment that the durable part of the log needed when the header was written.
     pub oldest: u64,
     pub synced: LogLocation,
     pub ids: u64,
     pub epoch: u64,
-    /// The epoch of the last record before this segment, or 0 if unknown. Logs continued from copies of one log differ.
+    /// The epoch of the last record before this segment, or 0 if unknown. Detects servers with copies of one log.
     pub before_epoch: u64,
 }
 

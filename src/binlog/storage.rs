@@ -31,8 +31,8 @@ pub trait LogFile: Send + Sync {
 }
 
 pub trait Storage: Send + Sync {
-    /// If another process holds the lock, the error names it. If the locked directory was replaced, locks the new
-    /// directory, which must be empty.
+    /// If another process holds the lock, the error names that process. If the locked directory was replaced, locks the
+    /// new directory, which must be empty.
     fn lock(&self) -> io::Result<()>;
     /// Returns `false` if the locked directory was removed, renamed or replaced.
     fn is_in_place(&self) -> io::Result<bool> {
@@ -49,16 +49,16 @@ pub trait Storage: Send + Sync {
     /// Allocates `size` zero bytes, which are durable.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// The renaming is durable. `to` can include a subdirectory, and gets a number if a file with this name exists.
+    /// The renaming is durable. `to` can include a subdirectory. If `to` exists, a number is added to the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// The removal of the file is durable.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Returns the number of concurrent syncs. If there can be several, they return in the order in which they began,
-    /// and the server stops after a failed sync.
+    /// Returns the maximum number of concurrent syncs. If it is more than one, syncs return in the order in which they
+    /// began, and the server stops after a failed sync.
     fn syncs_at_once(&self) -> usize {
         1
     }
-    /// `true` if `body` must be passed to [`Storage::stage`] before a record with this body is written.
+    /// Returns `true` if `body` must be passed to [`Storage::stage`] before a record with this body is written.
     fn must_stage(&self, _body: &Arc<Box<[u8]>>) -> bool {
         false
     }
@@ -70,7 +70,7 @@ pub trait Storage: Send + Sync {
     fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)
     }
-    /// Measures slow disks. A simulated disk has its own clock.
+    /// Returns the time for measuring slow disks. A simulated disk has its own clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -228,7 +228,7 @@ impl Storage for Folder {
         let file = open_in(&opened.folder, name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?;
         let filled = fill_with_zeros(&file, size).and_then(|()| file.sync_all());
         if let Err(error) = filled.and_then(|()| opened.folder.sync_all()) {
-            // The incomplete file would use the space for the next attempt.
+            // The incomplete file would use space that the next attempt needs.
             let _ = unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir);
             return Err(error);
         }
@@ -246,7 +246,7 @@ impl Storage for Folder {
             None => (None, to),
         };
         let target = subfolder.as_ref().unwrap_or(&opened.folder);
-        // An earlier file may be evidence of damage or an original file of beanstalkd.
+        // Keep an earlier file, which may be evidence of damage or an original file of beanstalkd.
         let mut name = to.to_owned();
         for number in 2.. {
             match fstatat(target, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {

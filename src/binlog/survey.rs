@@ -26,7 +26,7 @@ pub struct SegmentLink {
 pub struct Survey {
     pub log: Option<u64>,
     pub chain: Vec<SegmentLink>,
-    /// Segments without records of the log, such as after a disk failure.
+    /// Segments without records of the log, which a disk failure can leave.
     pub unused: Vec<u64>,
     pub foreign: Vec<u64>,
 }
@@ -105,7 +105,7 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
     Ok(SegmentLink { number, length: Some(length), header: beginning.header(), whole, limit: None })
 }
 
-/// Returns the log of most segments, or in a tie, that of the newest.
+/// Returns the ID of the log to which most segments belong. In a tie, the log of the newest segment wins.
 fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     let mut counts = HashMap::<u64, (usize, u64)>::new();
     for link in links.values() {

@@ -23,7 +23,7 @@ const SLOW: Duration = Duration::from_millis(2);
 const SYNC_BOUNDS: [u64; 12] =
     [MS / 10, MS / 4, MS / 2, MS, MS * 5 / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 1000 * MS];
 const MS: u64 = 1_000_000;
-/// [`Wal::reserve`] tries this often to reduce the log before it may become too large.
+/// The number of times that [`Wal::reserve`] tries to shrink a log that would otherwise exceed its maximum size.
 const ROUNDS: usize = 8;
 
 /// One lock protects the journal and the engine.
@@ -37,7 +37,7 @@ pub struct Wal {
     writer: Mutex<Writer, WRITER>,
     /// Held during a sync, unless the storage allows concurrent syncs.
     syncing: Mutex<(), SYNCING>,
-    /// Segments are created and removed one by one, in order. Contains the last logged error of locking the directory.
+    /// Serializes the creation and removal of segments. Contains the last logged error of locking the directory.
     maintenance: Mutex<String, MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
@@ -115,7 +115,7 @@ impl Wal {
         self.mode
     }
 
-    /// Returns the log position for which replies may be sent.
+    /// Returns the log position up to which replies may be sent.
     pub fn durable(&self) -> u64 {
         self.safe.load(Ordering::Acquire)
     }
@@ -149,7 +149,7 @@ impl Wal {
         self.is_parallel() || self.syncs.is_slow()
     }
 
-    /// Returns `true` if other threads have waited longer than [`SLOW`] for a write or sync.
+    /// Returns `true` if a running write or sync has blocked other threads for longer than [`SLOW`].
     pub fn is_blocked(&self) -> bool {
         let syncs = self.mode == SyncMode::Always && !self.is_parallel();
         self.writes.hangs_for(SLOW) || syncs && self.syncs.hangs_for(SLOW)
@@ -232,8 +232,8 @@ impl Wal {
         true
     }
 
-    /// If the directory or segments were removed, their jobs are written again. If an open file was removed, the log
-    /// fails and recovers with new files. Does nothing while another thread creates or removes segments.
+    /// Writes the jobs of removed segments again. If the directory or an open segment was removed, the log fails and
+    /// recovers with new files. Does nothing while another thread creates or removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
         let Some(_guard) = self.maintenance.try_lock() else { return };
         if self.is_failing() {
@@ -422,7 +422,7 @@ impl Wal {
         }
     }
 
-    /// On a disk without space for a segment of the usual size, prepares a smaller one if compaction needs it.
+    /// If the disk has no space for a usual segment, prepares a smaller segment if compaction needs one.
     fn prepare_rescue(&self, access: &impl JournalAccess) {
         let wanted = |journal: &mut Journal| journal.rescue_size().map(|size| (journal.claim_number(), size));
         let Some((number, size)) = access.with(|journal, _| wanted(journal)) else { return };

@@ -1,5 +1,5 @@
 //! Writing of segment files, and the bytes that are not durable. After a failed sync, the contents of a file are
-//! unknown, so all these bytes are written again to a new segment. Must not depend on the engine.
+//! unknown, so all bytes that are not durable are written again to a new segment. Must not depend on the engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +23,7 @@ pub enum SyncMode {
     Never,
 }
 
-/// Bytes that are merged into one [`Piece`].
+/// The maximum number of bytes that are merged into one [`Piece`].
 const JOINED: usize = 64 * 1024;
 
 struct Piece {
@@ -36,7 +36,7 @@ struct Piece {
 struct Open {
     number: u64,
     file: Arc<dyn LogFile>,
-    /// Bytes that are written or wait to be written.
+    /// The number of bytes that are written or wait to be written.
     length: u64,
     /// The log position at the end of a complete segment.
     end: u64,
@@ -63,7 +63,7 @@ pub struct Writer {
     mode: SyncMode,
     prepared: VecDeque<Open>,
     current: Option<Open>,
-    /// Complete segments without a later sync.
+    /// Complete segments that have not been synced since they became complete.
     left: Vec<Open>,
     /// Bytes that are not durable, oldest first, of which the first `written_pieces` are written.
     pending: VecDeque<Piece>,
@@ -74,7 +74,7 @@ pub struct Writer {
     pub synced: Synced,
     /// A sync up to this position is required in every mode.
     pub demanded: u64,
-    /// A sync has begun up to this position.
+    /// The position up to which a sync has begun.
     syncing: u64,
     pub spare: Vec<u8>,
 }
@@ -234,7 +234,7 @@ impl Writer {
         self.pending.iter().map(|piece| (piece.bytes.len() - header_size(piece)) as u64).sum()
     }
 
-    /// Writes all records that are not durable to a new segment. On an error, they remain pending.
+    /// Writes all records that are not durable to a new segment. After an error, the records remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, offset: 0, bytes, end }));
         let number = header.cuts[0].segment;

@@ -1,8 +1,8 @@
 //! The queue engine: a state machine without sockets, files, locks, threads, a clock or a source of randomness.
 //!
-//! A *verb* is a method of [`Engine`] that executes a request. It returns a result, and appends [`Event`]s for other
-//! clients, which the caller takes ([`Engine::take_event`]) before the next verb or tick. After each call, the caller
-//! reads [`Engine::next_deadline`], and calls [`Engine::tick`] when the deadline has passed.
+//! A *verb* is a method of [`Engine`] that executes a request. It returns a result, and appends an [`Event`] for each
+//! other affected client. The caller takes the events ([`Engine::take_event`]) before the next verb or tick. After each
+//! call, the caller reads [`Engine::next_deadline`], and calls [`Engine::tick`] when the deadline has passed.
 //!
 //! The period during which the caller keeps the engine locked is a *turn*. The verbs in a turn use at most the steps
 //! granted with [`Engine::grant_steps`]. If a verb returns [`Progress::More`], the caller must call the verb again in a
@@ -55,7 +55,7 @@ use std::collections::VecDeque;
 use self::log::News;
 use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
-/// The event queue keeps at most this capacity.
+/// The maximum capacity that an empty event queue keeps.
 const KEPT_EVENTS: usize = 4096;
 pub const FEW_WATCHED: usize = 64;
 /// Watches can use at most 1/`WATCHES_PART` of the memory limit, and tubes 1/`TUBES_PART`. The rest is for jobs.
@@ -64,7 +64,7 @@ const TUBES_PART: u64 = 2;
 
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of memory allocated on behalf of clients.
+    /// The maximum number of bytes allocated on behalf of clients.
     pub max_memory: u64,
     /// The part of `max_memory` reserved for replies and for commands that free memory.
     pub kept_memory: u64,
@@ -72,7 +72,7 @@ pub struct Limits {
     pub max_watched: usize,
     /// If a client watches at most this many tubes, they are searched in one call, even if no steps remain.
     pub few_watched: usize,
-    /// A job with [`CompletionPolicy::Tell`] fails after this many lost workers. `None` means unlimited.
+    /// A job with [`CompletionPolicy::Tell`] fails after it has lost this many workers. `None` means unlimited.
     pub max_losses: Option<u32>,
     pub largest_leased: usize,
     /// The lease time of a job without a time to run.
@@ -239,8 +239,8 @@ impl Engine {
         self.store.last_id
     }
 
-    /// Returns the bytes used on behalf of clients. Removed bodies that replies still share count as buffers. Freed job
-    /// memory counts until jobs of any size can use it, except for the first 8 MiB.
+    /// Returns the bytes used on behalf of clients. Removed bodies that replies still share count as buffers. Freed
+    /// memory that only jobs or bodies of the same size can reuse counts as used, except for the first 8 MiB.
     pub fn memory(&self) -> Account {
         Account {
             jobs: self.store.memory(),
@@ -259,24 +259,24 @@ impl Engine {
         self.store.jobs.bodies.in_flight_bytes
     }
 
-    /// Records that `bytes` are used outside the engine. `exhausted` is `true` if the system has no free memory.
+    /// Records the number of bytes used outside the engine. `exhausted` is `true` if the system has no free memory.
     pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
         self.buffers = bytes;
         self.exhausted = exhausted;
     }
 
-    /// Counts `body` while replies share it, even if no job contains it.
+    /// Counts the bytes of `body` while replies share the body, even if no job contains it.
     pub fn reply_shares(&mut self, body: &Body) {
         self.store.jobs.bodies.note_in_flight(body);
     }
 
-    /// Must be called regularly, because a call checks only some bodies.
+    /// Stops counting bodies that no reply shares anymore. Must be called regularly: each call checks only some bodies.
     #[inline]
     pub fn check_in_flight(&mut self) {
         self.store.jobs.bodies.check_in_flight();
     }
 
-    /// Freeing these bodies takes milliseconds per 100 MB, so the caller must use a thread that delays no client.
+    /// Freeing the returned bodies takes milliseconds per 100 MB, so a thread that delays no client must free them.
     pub fn take_released(&mut self) -> Vec<Body> {
         self.store.jobs.bodies.take_released()
     }

@@ -10,7 +10,7 @@ use crate::engine::{
     Engine, JobExtras, Linked, Links, List, LoggedGroup, MemberGone, OpenOperation, Pause, State, ORIGIN_SIZE,
 };
 
-/// Growing by a chunk takes bounded time. The allocator returns a freed chunk of this size to the system.
+/// Entries per chunk. Growth takes bounded time, and the allocator returns a freed chunk to the system.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]

@@ -39,7 +39,7 @@ impl Journal {
         size.saturating_sub((HEADER + CHANGE + MARK) as u64).max(1)
     }
 
-    /// Returns the maximum size of a record that leaves `kept` bytes.
+    /// Returns the maximum size of a record after which `kept` usable bytes remain.
     pub(super) fn space(&self, kept: u64) -> u64 {
         let mut ahead = self.ahead();
         let mut max = 0;
@@ -63,7 +63,7 @@ impl Journal {
         }
     }
 
-    /// Must be called before every command.
+    /// Returns the log space that the engine may use. The engine must receive this value before every command.
     pub fn engine_room(&self) -> LogRoom {
         let puts = match self.health {
             Health::Ok => self.space(self.reserve()),
@@ -76,7 +76,7 @@ impl Journal {
         LogRoom { puts, changes, burst, ids: self.ids_synced }
     }
 
-    /// Returns `true` while less than half a segment is available beyond the reserve for deletes.
+    /// Returns `true` if a segment must be prepared, usually because less than half a segment is left for new records.
     pub fn wanted(&self) -> bool {
         if self.requested > 0 && self.is_short(self.requested) {
             return true;
@@ -88,7 +88,7 @@ impl Journal {
         self.disk() + self.wanted_size() <= self.bound() || self.ahead() < self.reserve()
     }
 
-    /// The promised maximum of bytes on disk.
+    /// Returns the promised maximum disk usage in bytes.
     pub(super) fn bound(&self) -> u64 {
         2 * self.live + 2 * self.segment_size
     }
@@ -107,9 +107,9 @@ impl Journal {
         self.retiring > 0 || self.debt() > 0
     }
 
-    /// Returns how many bytes the old segments are too large. Their target size is between 1.25 and 1.5 times the size
-    /// of the live items, and smaller if the prepared segments are large. Work in progress may use the difference to
-    /// [`Journal::bound`].
+    /// Returns the bytes by which the old segments exceed their target size. This target is between 1.25 and 1.5 times
+    /// the size of the live items, and smaller if the prepared segments are large. Work in progress may use the
+    /// difference to [`Journal::bound`].
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
@@ -154,7 +154,7 @@ impl Journal {
         false
     }
 
-    /// The log may have no space for the live items of the oldest segment.
+    /// Returns `true` if the oldest segment must be removed. The log may have no space for its live items.
     fn must_remove(&self) -> bool {
         self.segments.len() > 1 && self.debt() > 0
     }
@@ -202,13 +202,13 @@ impl Journal {
         unrecorded.for_each(|retired| retired.after = self.position);
     }
 
-    /// `again` bytes must be written again, and other bytes were never written.
+    /// Returns the size of a segment for `again` bytes that must be rewritten, and the bytes that were never written.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// Segments must be removed in order. The headers of new segments declare the removed segment unneeded, and must
-    /// also state that the record which allowed the removal is synced.
+    /// Segments must be removed in order. The header of a new segment declares removed segments unneeded, and must also
+    /// state that the record which allowed the removal is synced.
     pub fn next_retired(&mut self, synced: Synced) -> Option<Retired> {
         if synced.position > self.synced.position {
             self.is_synced(synced);
@@ -227,7 +227,7 @@ impl Journal {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
-    /// Makes compaction rewrite segments without a file. Returns the newest one that has disappeared since the last
+    /// Makes compaction rewrite segments without a file. Returns the newest segment that has disappeared since the last
     /// call.
     pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
         let mut newest = None;
@@ -253,9 +253,9 @@ impl Journal {
     /// Continues in a new segment after a disk failure. Compaction must rewrite the segments from `first` on, because
     /// they may not be durable.
     ///
-    /// Returns the bytes that were not taken before, and the header of the new segment, which `again` taken bytes that
-    /// are not durable and the returned bytes follow. `before` is the durable end of the log. If `rely` is `false`,
-    /// unsynced records may be lost, so compaction must rewrite unsynced segments before it can remove a segment.
+    /// Returns the bytes not taken before, and the header of the new segment. The `again` taken bytes that are not
+    /// durable and the returned bytes follow the header. `before` is the durable end of the log. If `rely` is `false`,
+    /// unsynced records may be lost, so compaction must rewrite unsynced segments before it removes a segment.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),

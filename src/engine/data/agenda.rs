@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{ClientHandle, Heap, JobId, Outcome, Positions, State, Time, TubeHandle, NIL};
 
-/// Costs in steps. A notification includes the write to the client's socket.
+/// Costs in steps. The cost of a notification includes the write to the client's socket.
 pub const MOVE: u64 = 4;
 pub const TUBE: u64 = 8;
 pub const NOTIFY: u64 = 32;
@@ -79,12 +79,12 @@ pub struct Agenda {
     pub(in crate::engine) deadlines: Deadlines,
     pub(in crate::engine) deferred: VecDeque<Deferred>,
     pub(in crate::engine) steps: Steps,
-    /// Long commands by their numbers in the log.
+    /// The long commands that the log records as in progress, by their numbers in the log.
     pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
 }
 
-/// Work of later turns, which is dropped if its tube or client no longer exists. `Notify` keeps the extras of a
-/// finished job until all waiting clients have its outcome. `Release` has the number of a complete group.
+/// Work that is deferred to a later turn, and dropped if its tube or client no longer exists. `Notify` keeps a finished
+/// job's extras until all waiting clients have the outcome. `Release` contains the number of a complete group.
 #[derive(Debug)]
 pub enum Deferred {
     Disconnect(ClientHandle),
@@ -96,8 +96,8 @@ pub enum Deferred {
     LongCommand(LongCommand),
 }
 
-/// The maximum number of commands that continue without a client. Additional commands are abandoned when their clients
-/// disconnect.
+/// The maximum number of long commands that continue after their clients have disconnected. Additional commands are
+/// abandoned.
 pub const MAX_OPERATIONS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,20 +109,20 @@ pub enum TimerKey {
     Schedules,
 }
 
-/// Each timer has one entry, so the size of the index does not depend on the number of jobs.
+/// Each timer has at most one entry, so the size of the index does not depend on the number of jobs.
 #[derive(Debug, Default)]
 pub struct Deadlines {
-    /// At equal times, tubes come first, so that a client whose wait ends can still get a job whose delay ends.
+    /// At equal times, the timers of clients come last: a client whose wait ends can still get a job whose delay ends.
     pub heap: Heap<(Time, bool)>,
     pub positions: PositionTable,
 }
 
-/// The positions of timers of clients, of tubes, and of others. [`NIL`] means no deadline.
+/// The heap positions of the timers of clients, of tubes, and of other owners. [`NIL`] means no deadline.
 #[derive(Clone, Debug, Default)]
 pub struct PositionTable([Vec<u32>; 3]);
 
 impl TimerKey {
-    /// The table number in the low two bits, and the row number in the other bits.
+    /// Encodes the table number in the low two bits, and the row number in the other bits.
     #[inline(always)]
     const fn member(self) -> u32 {
         match self {
@@ -191,7 +191,7 @@ impl Deadlines {
 /// The maximum number of unfinished commands in the log. Additional commands are not resumed after a crash.
 pub const MAX_OPEN: u32 = 1024;
 
-/// The server completes these commands after a crash.
+/// A long command that is in progress. The server completes the command after a crash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOperation {
     pub from: Box<[u8]>,
@@ -229,7 +229,7 @@ pub struct Flush {
     pub(in crate::engine) states: Box<[State]>,
     /// The highest job ID at the start, or `None` before the start.
     pub(in crate::engine) last: Option<u64>,
-    /// The next slot to check. Some jobs of the tube are in none of its queues.
+    /// The next slot to check. The flush checks slots, because some jobs of the tube are in none of its queues.
     pub(in crate::engine) from: u32,
     /// Held jobs are deleted first, because deletes of other jobs could release them.
     pub(in crate::engine) held_done: bool,
@@ -254,7 +254,7 @@ pub struct MoveJobs {
     pub to: Box<[u8]>,
     pub(in crate::engine) state: State,
     pub left: u64,
-    /// `None` before the start. A later tube with the same name is not affected.
+    /// The tube `from`, or `None` before the start. Later tubes with the same name are not affected.
     pub(in crate::engine) origin: Option<TubeHandle>,
     /// Jobs skipped because the destination already has a job with the same key.
     pub(in crate::engine) passed: usize,

@@ -1,5 +1,5 @@
-//! The bodies of all jobs. Small bodies are copied into pages of entries of equal size, which need no allocator header
-//! and leave no gaps between other allocations, so an empty page can be returned to the system.
+//! The bodies of all jobs. Small bodies are copied into pages of equal-sized entries. Unlike separate allocations,
+//! entries need no allocator headers and leave no gaps, so an empty page can be returned to the system.
 //! Enforces promise P3 of beanpole-promises(7).
 
 use std::collections::VecDeque;
@@ -92,9 +92,9 @@ impl From<&[u8]> for Body {
     }
 }
 
-/// Copying a larger body would take too long while the engine is locked.
+/// Larger bodies are not copied into pages, because copying would take too long while the engine is locked.
 pub const PAGED_MAX: usize = 1024;
-/// The minimum in bytes. The allocator returns a freed block of this size to the system immediately.
+/// The minimum page size in bytes. The allocator returns a freed block of this size to the system immediately.
 const PAGE: usize = 128 * 1024;
 const CLASSES: usize = 32;
 /// Larger bodies are freed after the engine's lock is released, because freeing them is slow.
@@ -299,7 +299,7 @@ impl Bodies {
         self.remove_with(key, |_| ());
     }
 
-    /// Calls `see` first, because a separate lookup would take as long as the removal.
+    /// Calls `see` with the body before the removal, because a separate lookup would take as long as the removal.
     #[inline]
     pub fn remove_with(&mut self, key: BodyKey, see: impl FnOnce(&[u8])) {
         self.held -= key.len() as u64;
@@ -350,7 +350,7 @@ impl Bodies {
         }
     }
 
-    /// Takes the large bodies that the caller frees after unlocking the engine.
+    /// Takes the large removed bodies, which the caller must free after unlocking the engine.
     pub fn take_released(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.released)
     }

@@ -13,9 +13,9 @@ use super::{
     NOBODY,
 };
 
-/// A holder that waits for another job receives DEADLINE_SOON when less than this time remains, as in beanstalkd.
+/// A waiting client receives DEADLINE_SOON when one of its reservations ends within this time, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
-/// A lease is not tied to a connection, so a disconnect does not end it.
+/// The maximum lease time. A disconnect does not end a lease, because a lease is not tied to a connection.
 pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
 
 /// Selects the watched tube from which a client with [`ReservePolicy::PerConnection`] receives its next job.
@@ -25,7 +25,7 @@ pub enum ReserveMode {
     Urgent,
     /// A random tube, with probabilities proportional to the weights.
     Weighted,
-    /// A random tube, with weights divided by average reservation times: tubes share time instead of jobs.
+    /// Like `Weighted`, with weights divided by average reservation times: tubes share time instead of jobs.
     Fair,
 }
 
@@ -34,10 +34,10 @@ pub enum ReservePolicy {
     /// The client holds its reservations until it disconnects.
     #[default]
     PerConnection,
-    /// The smallest priority class is first, and tubes with equal classes take turns. The client idles, but never
-    /// waits.
+    /// Jobs of the smallest priority class come first, and tubes with jobs of the same class take turns. The client can
+    /// become idle, but it never waits.
     Notified,
-    /// [`NOBODY`](super::NOBODY) holds the jobs until their time ends. Tubes with a ready job are equally likely.
+    /// [`NOBODY`](super::NOBODY) holds the jobs until their leases end. All tubes with a ready job are equally likely.
     Lease,
 }
 
@@ -47,7 +47,7 @@ pub enum IdleState {
     Active,
     /// The client is notified when a job is ready, and then requests the job.
     Idle,
-    /// The tube of the job, or [`NIL`] if it is no longer watched.
+    /// The client was notified of a job in this tube. [`NIL`] if the client no longer watches the tube.
     Notified(u32),
 }
 
@@ -69,7 +69,7 @@ impl Waiting {
 /// An unfinished search, for a client that watches too many tubes to search in one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Search {
-    /// The number of tubes that were searched or, while `enqueueing`, entered.
+    /// The number of searched tubes or, if `enqueueing`, the number of tubes whose queues the client has joined.
     pub(in crate::engine) seen: usize,
     pub(in crate::engine) enqueueing: bool,
     /// The total weight of the tubes with a job.
@@ -80,7 +80,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// The second and last search, which stops at the first job because another client has taken the best one.
+    /// Begins the second and last search, which stops at the first job, because another client took the best job.
     pub(in crate::engine) fn again() -> Search {
         Search { again: true, ..Search::default() }
     }
@@ -104,13 +104,13 @@ pub struct ClientState {
     pub(in crate::engine) watched: WatchList,
     held: Option<Box<Heap<(Time, JobId)>>>,
     pub(in crate::engine) waiting: Option<Waiting>,
-    /// The current wait or idle period. Watches with this number are queued.
+    /// The number of the current wait or idle period. Watches with this number are queued.
     pub(in crate::engine) wait: u32,
     /// [`Clients::waits`] at the start of the wait.
     pub(in crate::engine) since: u64,
     pub(in crate::engine) queued: bool,
     pub(in crate::engine) search: Option<Box<Search>>,
-    /// What a disconnected client must still release, most urgent first.
+    /// The jobs that a disconnected client must still release, most urgent first.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     pub(in crate::engine) attached: List,
     /// The last wait was for a batch of jobs.
@@ -118,12 +118,12 @@ pub struct ClientState {
     pub(in crate::engine) mode: ReserveMode,
     pub(in crate::engine) producer: bool,
     pub(in crate::engine) worker: bool,
-    /// Times in units of 2^[`ACTIVITY_UNIT`] ns, about a second. A power of two avoids a division.
+    /// Times in units of 2^[`ACTIVITY_UNIT`] ns.
     pub(in crate::engine) connected: u32,
     pub(in crate::engine) last_active: u32,
 }
 
-/// malloc maps a table of this capacity separately, so its growth leaves no copy behind.
+/// malloc maps a table of this capacity separately, so growth of the table leaves no unused block in the heap.
 const FIRST_CLIENTS: usize = 2048;
 /// The unit of connection times is 2^30 ns, about a second. A power of two avoids a division.
 const ACTIVITY_UNIT: u32 = 30;
@@ -291,39 +291,39 @@ impl IndexMut<ClientId> for Clients {
     }
 }
 
-/// While the client waits or is idle, its watches are queued in their tubes.
+/// A tube in a client's watch list. While the client waits or is idle, the watch is in a queue of the tube.
 #[derive(Debug)]
 pub struct Watch {
     pub(in crate::engine) client: u32,
     pub(in crate::engine) tube: u32,
     /// The longest accepted time to run in milliseconds. 0 means unlimited.
     pub(in crate::engine) limit: u32,
-    /// The wait or idle period for which the watch was queued, or 0. It may be over: some clients leave queues
-    /// gradually.
+    /// The number of the wait or idle period for which the watch was queued, or 0. The period may be over, because some
+    /// clients leave queues gradually.
     pub(in crate::engine) wait: u32,
-    /// A weight that is not zero makes room for the discriminant of the table's entry.
+    /// A nonzero type, so that the compiler can store the discriminant of the table's `Entry` in this field.
     pub(in crate::engine) weight: NonZeroU16,
-    /// The last lease command whose list contained the tube.
+    /// The number of the last lease command whose list contained the tube.
     pub(in crate::engine) lease: u32,
     links: Links,
 }
 
 /// Bytes charged for a watch and its entries in the client's list and index.
 pub const WATCH_COST: u64 = 64;
-/// malloc maps chunks of this many watches separately.
+/// malloc maps a chunk of this many watches separately, and unmaps a freed chunk.
 const WATCHES: usize = 8192;
 
 pub type Watches = Slots<Watch, WATCHES>;
 
 linked!(Watches, |watches, number| watches.get(number).links, watches.get_mut(number).links);
 
-/// From this length on, an index keeps the time to add a tube constant.
+/// A list of at least this length has an index, so that adding a tube does not search the whole list.
 const INDEXED_FROM: usize = 32;
 
 /// Watches in insertion order, except that the last watch replaces a removed watch.
 #[derive(Debug, Default)]
 pub struct WatchList {
-    /// Numbers stored inline, because nearly all lists are short.
+    /// The numbers of the watches, stored inline, because nearly all lists are short.
     numbers: SmallVec<[u32; 4]>,
     /// The positions of tubes in a long list.
     #[allow(clippy::box_collection)] // 16 bytes less for each client
@@ -422,9 +422,9 @@ pub enum NoJob {
     DeadlineSoon,
 }
 
-/// `Work` is for an idle client with a ready job in a watched tube. The client of a `Freed` job, which was held for a
-/// group, must not receive it before the log contains the ends of the members. `DeadLetterStays` is for the server: the
-/// dead-letter tube cannot accept the job.
+/// `Work` notifies an idle client of a ready job in a watched tube. A `Freed` job was held for a group, and its client
+/// must not receive the job before the log contains the ends of the members. `DeadLetterStays` reports to the server
+/// that the dead-letter tube cannot accept the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     Reserved { client: ClientId, job: JobId },

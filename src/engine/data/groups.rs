@@ -1,5 +1,5 @@
-//! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`. Must not decide when a wait ends:
-//! `rules/groups.rs` does.
+//! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`. Must not decide when a wait ends (see
+//! `rules/groups.rs`).
 
 use super::{hashed, linked, Heap, Links, List, Name, SlotTable, Slots, State, Table, NIL};
 
@@ -153,7 +153,7 @@ impl Groups {
         std::iter::successors(self.waits.try_get(self.waiters.get(slot)), |wait| self.waits.try_get(wait.next))
     }
 
-    /// The number of members that must still end. 0 means all.
+    /// Returns the number of members that must still end. 0 means all.
     pub fn left(&self, wait: &Wait) -> u32 {
         let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
@@ -179,7 +179,7 @@ impl Groups {
                 0 => group.waits.push_back(number, &mut self.waits),
                 need => {
                     if group.counted.len() == 0 {
-                        // Most groups have a single wait.
+                        // Reserve space for one wait only, because most groups have a single wait.
                         group.counted.entries.reserve_exact(1);
                     }
                     // A restored job that waited for an earlier group with this name is released first.

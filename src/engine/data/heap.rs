@@ -11,7 +11,7 @@ pub trait Positions {
     fn set_position(&mut self, member: u32, position: u32);
 }
 
-/// In a heap, the links of a list member store its position.
+/// A member of a heap stores its position in its list links.
 impl<T: Linked> Positions for T {
     fn set_position(&mut self, member: u32, position: u32) {
         self.links_mut(member).prev = position;
@@ -20,7 +20,7 @@ impl<T: Linked> Positions for T {
 
 /// The capacity that an empty heap can keep.
 const KEEP: usize = 64;
-/// Keeps all positions below [`NIL`](super::NIL).
+/// Limits [`Heap::left`], so that all positions stay below [`NIL`](super::NIL).
 const MAX_LEFT: u32 = u32::MAX / 2;
 
 /// Smallest key first. Members with equal keys must be interchangeable.
@@ -63,7 +63,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.iter().copied()
     }
 
-    /// Lazy: the cost of the first members does not depend on the size.
+    /// Iterates lazily, so that the cost of the first members does not depend on the size of the heap.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
@@ -96,7 +96,7 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Removes the end of the heap array, so no other member moves.
+    /// Removes the last entry of the array, so that no other member moves.
     pub fn pop_last(&mut self) -> Option<u32> {
         self.shrunk(|entries| entries.pop_back()).map(|(_, member)| member)
     }
@@ -179,9 +179,9 @@ pub struct Smallest<K> {
     /// The largest key that was skipped in an earlier pass.
     floor: Option<K>,
     best: BinaryHeap<K>,
-    /// Keys above the floor in this pass.
+    /// The number of keys above the floor that were offered in this pass.
     offered: usize,
-    /// One in `stride` of the keys above the floor.
+    /// One of every `stride` keys above the floor.
     samples: Vec<K>,
     stride: usize,
     /// In a counting pass, the number of keys up to each sample but above the previous sample. Otherwise empty.

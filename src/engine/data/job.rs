@@ -115,11 +115,11 @@ pub enum JobFlag {
     Volatile = 2,
     /// The holder of the job has disconnected, and the job will be released.
     Leaving = 4,
-    /// The job is in the run of the tube's [`ReadyQueue`](super::ReadyQueue), not in the heap.
+    /// The job is in the list of the tube's [`ReadyQueue`](super::ReadyQueue), not in the heap.
     InRun = 8,
-    /// A member of a group, waiting for a group, or a schedule.
+    /// The job is a member of a group, waits for a group, or is a schedule.
     Tied = 16,
-    /// Set until the reservation of a job that was held for group members, whose ends the log may not contain yet.
+    /// The job was held for group members, and has not been reserved since. The log may lack the members' ends.
     Freed = 32,
 }
 
@@ -282,7 +282,7 @@ impl Job {
         matches!(self.state, State::Finished | State::Scheduled)
     }
 
-    /// Returns the time since the reservation (not since a touch), or zero.
+    /// Returns the time since the reservation (not since a touch), or zero if the job is not reserved.
     pub fn taken_for(&self, now: Time) -> Span {
         if self.state != State::Reserved {
             return Span::ZERO;
@@ -386,7 +386,7 @@ impl Details {
         }
     }
 
-    /// The counts in the order of [`Count`].
+    /// Returns the counts in the order of [`Count`].
     #[inline]
     fn counts(&self) -> [u32; 5] {
         match &self.0 {

@@ -11,13 +11,13 @@ use super::{hashed, linked, Hashed, Heap, Links, List, Name, Positions, SlotTabl
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompletionPolicy {
-    /// Deletes a successful job, and buries a failed job. A job that lost its worker is ready with its old rank.
+    /// Deletes a successful job, and buries a failed job. A job that loses its worker becomes ready with its old rank.
     #[default]
     Drop,
-    /// Notifies the submitters, then deletes the job. A job that lost its worker is ready behind all others of its
-    /// priority.
+    /// Notifies the submitters, then deletes the job. A job that loses its worker becomes ready behind all other jobs
+    /// of its priority.
     Tell,
-    /// Keeps the outcome until the job expires. A job that lost its worker is ready with its old rank.
+    /// Keeps the outcome until the job expires. A job that loses its worker becomes ready with its old rank.
     Keep,
 }
 
@@ -114,9 +114,9 @@ pub struct JobOptions {
     pub attach: bool,
     /// Seconds for which the key outlives the job.
     pub keep: u32,
-    /// Seconds after the first failed try. The delay doubles with each try.
+    /// The delay in seconds after the first failed try, which doubles with each further failed try.
     pub backoff: u32,
-    /// The key, and the maximum number of reserved jobs with it: the largest limit of these jobs applies.
+    /// The concurrency key, and the maximum number of reserved jobs with it. The largest limit of these jobs applies.
     pub concurrency: Option<(Name, u32)>,
     pub groups: Vec<GroupTag>,
 }
@@ -162,7 +162,7 @@ pub(in crate::engine) struct RareExtras {
     /// Waiting clients are notified when the current try fails, even if another try follows.
     pub last_try: bool,
     pub reports: u32,
-    /// Seconds after the first failed try. 0 means no delay.
+    /// The delay in seconds after the first failed try. 0 means no delay.
     pub backoff: u32,
     /// The number in [`Lanes`](super::Lanes), or [`NIL`].
     pub lane: u32,
@@ -267,14 +267,14 @@ impl JobExtras {
 /// The capacity that an empty attachment table can keep.
 const KEPT_ATTACHMENTS: usize = 4096;
 
-/// Bytes charged because a client can submit the same job any number of times.
+/// Bytes charged for each attachment, because a client can submit the same job any number of times.
 pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 
 #[derive(Debug)]
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The last report that was sent to the client, or that preceded the attachment.
+    /// The number of the last report that was sent to the client, or that preceded the attachment.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -359,7 +359,7 @@ impl ExtrasStore {
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Leaves the extras to the attached clients. Returns the number of the job's copy, to which no client is attached.
+    /// Splits the extras. The attached clients keep the old extras, and the job gets a copy, whose number is returned.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
@@ -483,7 +483,7 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// The client's `list` is much shorter than a job's list can be.
+    /// Searches the client's `list`, because the job's list can be much longer.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);

@@ -7,7 +7,7 @@ use super::{hashed, linked, Bodies, Body, Job, JobId, JobView, Slots, Table, NIL
 
 /// Bytes charged for a job, its index entry, and the overhead of its body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
-/// Vacated bytes that are not charged. A queue that was emptied and refilled has about this many.
+/// Vacated bytes that are not charged. A queue that was emptied and refilled has about this many vacated bytes.
 const SPARE: u64 = 8 << 20;
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Jobs {
         self.len() as u64 * JOB_COST + self.bodies.held + self.spare()
     }
 
-    /// Vacated bytes that are charged, because only jobs and bodies of the same size can reuse them.
+    /// Returns the vacated bytes that are charged, because only jobs and bodies of the same size can reuse them.
     pub fn spare(&self) -> u64 {
         (self.bodies.spare + self.slots.spare()).saturating_sub(SPARE)
     }
@@ -64,7 +64,7 @@ impl Jobs {
         self.bodies.remove(old);
     }
 
-    /// `job` must have the same ID.
+    /// `job` must have the ID of the replaced job.
     pub fn replace(&mut self, slot: u32, job: Job) {
         let old = std::mem::replace(self.slots.get_mut(slot), job);
         self.bodies.remove(old.body);
@@ -86,7 +86,7 @@ impl Jobs {
 
 linked!(Jobs, |jobs, slot| jobs.get(slot).links, jobs.get_mut(slot).links);
 
-/// Longer rows save little memory and make isolated IDs more expensive.
+/// The number of consecutive IDs per row. Longer rows save little memory, and cost more for isolated IDs.
 const ROW: u64 = 16;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 //! Histograms of durations for the whole server, and more compact measurements for each tube. Not logged. Must not
-//! decide what is measured: the rules do.
+//! decide what to measure (see `rules`).
 
 use super::Span;
 
@@ -24,7 +24,7 @@ pub struct Histogram {
     bounds: &'static [u64],
     /// The last bucket has no upper bound.
     counts: Box<[u64]>,
-    /// A million waits of a day overflow 64 bits.
+    /// 64 bits would overflow after a million waits of one day.
     pub sum_nanos: u128,
 }
 
@@ -67,7 +67,7 @@ impl Default for JobTimes {
     }
 }
 
-/// Each range is twice as long as the previous range.
+/// The number of ranges. Each range is twice as long as the previous range.
 pub const RANGES: usize = 32;
 /// The first range ends at 2^`FIRST_POWER` ns, about 33 µs.
 const FIRST_POWER: u32 = 15;
@@ -114,7 +114,7 @@ fn range_of(nanos: u64) -> usize {
     (bits.saturating_sub(FIRST_POWER) as usize).min(RANGES - 1)
 }
 
-/// The exclusive end in nanoseconds.
+/// Returns the exclusive end of `range` in nanoseconds.
 fn end_of(range: usize) -> u64 {
     1 << (FIRST_POWER as usize + range)
 }

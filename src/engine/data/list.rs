@@ -109,15 +109,15 @@ pub struct ClientId(pub u32);
 /// The holder of leased jobs: the first client, which belongs to the engine and never disconnects.
 pub const NOBODY: ClientId = ClientId(0);
 
-/// A reference that can be kept between calls. Numbers of closed tubes are reused, and `birth` distinguishes their
-/// successive owners, so an outdated handle finds nothing.
+/// A reference that can be kept between calls. Tube numbers are reused, but `birth` differs between tubes with the same
+/// number, so a handle of a closed tube finds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeHandle {
     pub(in crate::engine) number: u32,
     pub(in crate::engine) birth: u32,
 }
 
-/// Client numbers are reused, and `connection` distinguishes their successive owners.
+/// Client numbers are reused, but `connection` differs between clients with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientHandle {
     pub(in crate::engine) client: ClientId,

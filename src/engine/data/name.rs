@@ -11,7 +11,7 @@ const DASHES: [usize; 4] = [8, 13, 18, 23];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name(Form);
 
-/// `Hex` has the value of lower-case digits, which are hyphenated as in a UUID if `grouped`.
+/// `Hex` stores the value of 32 lower-case digits. The text contains the hyphens of a UUID if `grouped`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Form {
     Short { length: u8, bytes: [u8; SHORT] },
@@ -82,7 +82,7 @@ impl Name {
 /// The bytes of a UUID that follow a hyphen in the text.
 pub const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
-/// Accepts what beanstalkd accepts. The first byte must not be a hyphen.
+/// Accepts the same bytes as beanstalkd. The first byte must not be a hyphen.
 pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }

@@ -35,7 +35,7 @@ pub struct PastJob {
     pub tube: Arc<[u8]>,
     pub created: Time,
     pub ended: Time,
-    /// The last reservation, or zero if the job was not reserved at the end.
+    /// The duration of the last reservation, or zero if the job was not reserved at the end.
     pub ran: Span,
     pub tries: u32,
     /// The length of the whole body in bytes.
@@ -59,7 +59,7 @@ impl PastJob {
 pub const POINTS: usize = 240;
 pub const POINT_SECONDS: u64 = 15;
 
-/// The whole queue during [`POINT_SECONDS`].
+/// Figures of the whole queue for a period of [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
     /// The number of ready jobs at the start of the period.
@@ -70,13 +70,13 @@ pub struct Point {
 
 #[derive(Debug, Default)]
 pub struct Past {
-    /// 0 disables the history. Only failure reasons are allocated after startup.
+    /// The capacity of the history, which is allocated at startup except for failure reasons. 0 disables the history.
     pub(in crate::engine) capacity: usize,
     pub(in crate::engine) jobs: Vec<PastJob>,
     next: usize,
-    /// Jobs since the server started, by verdict.
+    /// The number of jobs recorded since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
-    /// Failed tries after which the job was retried.
+    /// The number of failed tries after which the job was retried.
     pub(in crate::engine) retries: u64,
     pub memory: u64,
     /// `done` and `failed` are totals since the server started.
@@ -162,7 +162,7 @@ impl Past {
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Adds a point for each idle period since the last call.
+    /// Begins the current point. Also adds a point for each earlier period without a call.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;
@@ -174,7 +174,7 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
-    /// Returns the last hour in chronological order.
+    /// Returns the points of the last hour in chronological order.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));
         let points = older.iter().chain(newer).copied();

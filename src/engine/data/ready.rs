@@ -52,7 +52,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the smallest rank and the number of compared jobs, or `None` if that number would exceed `limit`.
+    /// Returns the slot of the smallest rank and the number of compared jobs, or `None` if that number exceeds `limit`.
     pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
         let [first, last] = [self.run.first(), self.run.last()].map(|slot| slot.map(|slot| jobs.get(slot).pri));
         let of_run = if first == last { 1 } else { self.run.len() };
@@ -80,7 +80,7 @@ impl ReadyQueue {
     }
 }
 
-/// All lanes of a key are checked when the key becomes blocked or unblocked.
+/// Limits the lanes of a key, because all of them are checked when the key becomes blocked or unblocked.
 pub(in crate::engine) const MAX_LANES: usize = 64;
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl SharedKey {
     }
 }
 
-/// The jobs of a key in one tube. Those too large for a lease have a separate lane.
+/// The jobs with a concurrency key in one tube. Jobs that are too large for a lease have a separate lane.
 #[derive(Debug)]
 pub(in crate::engine) struct Lane {
     pub(in crate::engine) shared: u32,

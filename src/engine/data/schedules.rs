@@ -1,5 +1,5 @@
 //! Schedules: jobs with the tag `cron:` or `every:`, which put copies of themselves at recurring times. Must not put
-//! jobs: `rules/schedules.rs` does.
+//! jobs (see `rules/schedules.rs`).
 
 use super::{
     date_of, day_of, hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Span, Table, Time, JOB_COST, NIL,
@@ -8,7 +8,7 @@ use super::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunCount {
     pub runs: u32,
-    /// Due times at which the previous copy still existed.
+    /// The number of due times at which the previous copy still existed.
     pub skipped: u32,
 }
 
@@ -39,9 +39,9 @@ pub struct Schedule {
     hash: u32,
     chain: u32,
     pub count: RunCount,
-    /// Consecutive due times without a new copy.
+    /// The number of consecutive due times without a new copy.
     pub(in crate::engine) missed: u32,
-    /// The unique name in the tube, and the key of each copy.
+    /// The unique name of the schedule in its tube, which is also the key of each copy.
     pub(in crate::engine) name: Name,
     /// The text, which usually takes less memory than the parsed [`Recurrence`].
     pub(in crate::engine) when: Name,
@@ -108,7 +108,7 @@ impl Schedules {
         self.table.remove(number);
     }
 
-    /// `is_meant` gets the slot of the schedule's job.
+    /// Finds a schedule for which `is_meant` returns `true`. `is_meant` receives the slot of the schedule's job.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
     }
@@ -140,7 +140,7 @@ impl Schedules {
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
-/// In 40 years, February 29 falls on each day of the week at least once.
+/// The number of days to search. In 40 years, February 29 falls on each day of the week at least once.
 const HORIZON: u64 = 41 * 366;
 
 /// The smallest and the largest value of each field of cron, and the names of the first values.
@@ -159,7 +159,7 @@ pub const MAX_RECURRENCE: usize = 200;
 pub struct Minutes {
     /// Minute, hour, day of the month, month, and day of the week (from Sunday), each as a bit set.
     sets: [u64; 5],
-    /// A day need match only one of the day fields, because neither starts with `*`.
+    /// `true` if one matching day field is sufficient, because neither day field starts with `*`.
     any_day: bool,
 }
 

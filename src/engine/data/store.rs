@@ -11,11 +11,11 @@ use super::{
     Table, Time, NIL,
 };
 
-/// The jobs with the same dedup key and tube that are buried, or that are not buried. Contains the hash of the key, the
-/// tube, and `true` for buried jobs. Only dead letters that are kicked and jobs that failed cause more than one job.
+/// Identifies the buried jobs, or all other jobs, with the same dedup key and tube: the hash of the key, the tube, and
+/// `true` for buried jobs. A family can have several jobs because of kicked dead letters and failed jobs.
 pub type Family = (u64, u32, bool);
 
-/// Bytes charged for a twin: its share of a half-filled node, and of the nodes above.
+/// Bytes charged for an entry in `Store::twins`, including its share of half-filled B-tree nodes.
 pub const TWIN_COST: u64 = 48;
 
 pub fn family_key((hash, tube, is_buried): Family) -> u64 {
@@ -26,7 +26,7 @@ pub fn family_key((hash, tube, is_buried): Family) -> u64 {
 pub struct Store {
     pub(in crate::engine) jobs: Jobs,
     pub(in crate::engine) extras: ExtrasStore,
-    /// With [`family_key`], all jobs of each family except for the oldest. Lookups by hash find only the oldest job.
+    /// All jobs of each family except the oldest, with their [`family_key`]. Lookups by hash find the oldest job.
     pub(in crate::engine) twins: BTreeSet<(u64, JobId)>,
     pub(in crate::engine) ended_keys: EndedKeys,
     pub(in crate::engine) lanes: Lanes,

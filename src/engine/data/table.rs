@@ -1,9 +1,9 @@
-//! Numbered items in chunks, hash tables of them with chains through the items, and sparse tables of numbers. All grow
-//! by a chunk or a bucket at a time, so no insertion moves or rehashes many items.
+//! Tables of numbered items in chunks, hash tables whose chains link these items, and sparse tables of numbers. Each
+//! table grows by a chunk or a bucket at a time, so no insertion moves or rehashes many items.
 
 use super::NIL;
 
-/// Chunks with items of 70 bytes exceed 128 KiB, so the allocator returns a freed chunk to the system.
+/// The default chunk size. With items of 70 bytes, a chunk exceeds 128 KiB, so the allocator unmaps a freed chunk.
 pub const CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Slots<T, const N: usize = CHUNK> {
     /// The only allocated chunk without items, or [`NIL`].
     idle: u32,
     len: usize,
-    /// Entries of allocated chunks that were ever used.
+    /// The number of entries in allocated chunks that have ever held an item.
     used: usize,
 }
 
@@ -159,8 +159,8 @@ impl<T, const N: usize> Slots<T, N> {
     }
 }
 
-/// Returns the empty chunk to deallocate, if any. One is kept for reuse: the one at the lower address, because an
-/// allocated block can keep the memory below it from being returned to the system.
+/// Returns the number of the empty chunk or page to deallocate, if any. Of two, keeps the one at the lower address for
+/// reuse, because an allocated block can keep the memory below it from being returned to the system.
 pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -> *const T) -> Option<u32> {
     let is_lower = *idle == NIL || start(number) < start(*idle);
     let gone = if is_lower { std::mem::replace(idle, number) } else { number };
@@ -354,7 +354,7 @@ impl SlotTable {
         }
     }
 
-    /// The entries of the other chunks must be [`NIL`].
+    /// The entries of the removed chunks must be [`NIL`].
     pub fn truncate(&mut self, chunks: usize) {
         self.chunks.truncate(chunks);
     }

@@ -62,7 +62,7 @@ impl Span {
         self.0
     }
 
-    /// Truncates, as all statistics of the protocol do.
+    /// Truncates the duration, like all statistics of the beanstalk protocol.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000_000
     }

@@ -1,4 +1,4 @@
-//! Tubes, which are named queues, their settings, and the index by name. A tube exists while it contains a job, is used
+//! Tubes (named queues), their settings, and the index of tubes by name. A tube exists while it contains a job, is used
 //! or watched, or is marked as kept. Must not decide which client receives which job.
 
 use std::collections::hash_map::DefaultHasher;
@@ -105,11 +105,11 @@ pub struct Tube {
     pub(in crate::engine) large: Option<Box<ReadyQueue>>,
     pub(in crate::engine) delayed: Heap<(Time, JobId)>,
     pub(in crate::engine) buried: List,
-    /// Watches of clients that reserve until they disconnect, that lease, or that are idle, longest wait first.
+    /// Watches of clients with `PerConnection`, of clients that lease, and of idle clients, longest wait first.
     pub(in crate::engine) waiting: List,
     pub(in crate::engine) leasing: List,
     pub(in crate::engine) idle: List,
-    /// The time of another notification if a job is still ready. [`Time::NEVER`] if no client was notified.
+    /// The time at which further clients are notified if a job is still ready. [`Time::NEVER`] if none is scheduled.
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
@@ -117,12 +117,12 @@ pub struct Tube {
     pub(in crate::engine) closed: bool,
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// While waiting clients are served in several calls, other clients get no jobs of the tube.
+    /// `true` while waiting clients are served in several calls. Other clients then get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
-    /// A ready job had a rank other than its ID.
+    /// `true` after a ready job has had a rank other than its ID.
     pub(in crate::engine) displaced: bool,
     pub(in crate::engine) total_jobs: u64,
     pub(in crate::engine) deletes: u64,
@@ -201,7 +201,7 @@ impl Tube {
     }
 }
 
-/// malloc maps chunks of this size separately.
+/// The number of tubes per chunk. malloc maps a chunk of this size separately, and unmaps a freed chunk.
 const TUBES: usize = 512;
 
 hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
@@ -214,11 +214,11 @@ pub struct Tubes {
     /// The last opened tube. During a restart, the next job in the log usually belongs to it.
     recent: u32,
     opened: u32,
-    /// Numbers in the order of lists: as in beanstalkd, the creation order, but the last tube replaces a closed tube.
+    /// Tube numbers in list order, as in beanstalkd: by creation, but the last tube replaces a closed tube.
     pub(in crate::engine) order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
-    /// Sorted. For each tube with a dead-letter tube: the name of the latter, and the rank and number of the former.
+    /// Sorted. An entry has the name of a tube's dead-letter tube, the rank of the tube, and the number of the tube.
     pub(in crate::engine) links: Vec<(Arc<[u8]>, usize, u32)>,
 }
 
@@ -268,7 +268,7 @@ impl Tubes {
         last.map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
     }
 
-    /// `None` means that the tube is not linked.
+    /// Changes the tube's rank from `before` to `after`. `None` means that the tube is not linked.
     fn relink(&mut self, mut number: u32, mut before: Option<usize>, mut after: Option<usize>) {
         while let Some(dead) = self.dead_of(number).filter(|_| before != after).cloned() {
             let rank = Some(self.rank(&dead));
@@ -371,15 +371,15 @@ pub struct Rate {
 pub struct TubeSettings<N = Arc<[u8]>> {
     /// For each priority class, the number of jobs at which new jobs are refused. [`u32::MAX`] means unlimited.
     pub max_jobs: [u32; 3],
-    /// Limits jobs without their own limit. 0 means unlimited.
+    /// The maximum number of tries of jobs without their own limit. 0 means unlimited.
     pub tries: u8,
-    /// Seconds after the first failed try, doubled after each later one.
+    /// The delay in seconds after the first failed try, doubled after each further failed try.
     pub backoff: u32,
-    /// Seconds, for jobs without their own. 0 means unlimited.
+    /// The time to live in seconds of jobs without their own time to live. 0 means unlimited.
     pub ttl: u32,
     /// Receives jobs that the server would otherwise bury in this tube.
     pub dead: Option<N>,
-    /// Limits reserved jobs. 0 means unlimited.
+    /// Limits the number of reserved jobs. 0 means unlimited.
     pub max: u32,
     pub rate: Option<Rate>,
 }
@@ -450,7 +450,7 @@ impl TubeRules {
         self.taken += 1;
     }
 
-    /// Returns [`Time::NEVER`] below the limit of the rate.
+    /// Returns the end of the window if the rate's limit is reached, otherwise [`Time::NEVER`].
     pub fn opens(&self) -> Time {
         match self.settings.rate {
             Some(rate) if self.taken >= rate.count => self.window_end,

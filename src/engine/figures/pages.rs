@@ -1,6 +1,6 @@
 //! Pages of long lists, and iterations that can take several calls. An iteration visits every item exactly once, except
-//! that it may miss items added or removed in the meantime. The callbacks named `each` return the size of their output
-//! in bytes. Must not change anything except the step budget.
+//! that it may miss items added or removed during the iteration. The callbacks named `each` return the size of their
+//! output in bytes. Must not change anything except the step budget.
 //! Touches: agenda, clients, store, tubes.
 
 use std::sync::Arc;

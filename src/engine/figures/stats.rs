@@ -91,7 +91,7 @@ pub struct JobStats<'a> {
 
 /// The maximum length of a queue in which each watch is checked.
 const COUNTED: usize = 1024;
-/// The maximum number of tubes shown for a client. Only these determine which users may see the client.
+/// The maximum number of tubes shown for a client. Only these tubes determine which users may see the client.
 pub const SHOWN_TUBES: usize = 16;
 
 #[derive(Debug)]
@@ -125,7 +125,7 @@ pub struct FindOldest {
     tube: Option<Box<[u8]>>,
     /// In the order of [`STATES`]; `None` without a job in the state.
     found: Vec<Option<Oldest>>,
-    /// The next slot and the smallest ID of a walk over all jobs, which is used if IDs are sparse.
+    /// The next slot of a walk over all jobs, and the smallest ID found so far. The walk is used if IDs are sparse.
     walk: Option<(u32, u64)>,
 }
 

@@ -43,7 +43,7 @@ pub enum Change {
     Lease(u32),
     // The log does not contain the job yet, and must store its current state.
     Adopt(u32),
-    // The job has ended or is retried, as a worker reported. The body ends with `result` bytes of result.
+    // A worker reported an outcome, and the job has ended or is retried. The body ends with `result` bytes of result.
     Outcome { slot: u32, result: usize },
     Delete { slot: u32, id: JobId, size: usize },
     // A schedule put the copy in `slot`, and is due again.
@@ -132,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Without log space, omits the change unless `claimed` is `true`, because it occurs again after a restart.
+    /// Logs `change` if `claimed` is `true` or log space is available. An omitted change occurs again after a restart.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);

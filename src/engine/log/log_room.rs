@@ -1,4 +1,4 @@
-//! The budget of log space, in bytes: what the log grants before each call, and what each change is charged. A request
+//! The budget of log space, in bytes. The log grants bytes before each call, and each change is charged. A request
 //! claims space before it changes anything, and is refused if there is not enough space. Without a log, the budget is
 //! unlimited. The log asserts that the charged sizes suffice for its records.
 //! Enforces promises P4 and P16 of beanpole-promises(7).
@@ -30,7 +30,7 @@ pub struct LogRoom {
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 
-    /// The log grants almost unlimited changes unless its disk is full or fails.
+    /// The log grants almost unlimited changes, unless the disk is full or fails and no segment can be created.
     fn can_grow(self) -> bool {
         self.changes > u64::MAX / 2
     }
@@ -41,12 +41,12 @@ impl Engine {
         self.news.room = room;
     }
 
-    /// Returns and clears the bytes that the last refused request lacked. 0 if the log cannot provide space.
+    /// Returns and clears the number of bytes that the last refused request lacked. 0 if the log cannot provide space.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Records the lacking bytes. `bytes` is the total length of tube name, options and body.
+    /// If space is short, records the lacking bytes. `bytes` is the total length of tube name, options and body.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;

@@ -1,6 +1,6 @@
 //! Restores a queue from its log. Records are applied in the order of writing. [`Engine::finish_restore`] queues the
 //! jobs, and must be called last. Methods that restore a change return the job's slot and previous
-//! [`Engine::logged_size`], or `None` without the job.
+//! [`Engine::logged_size`], or `None` if the job does not exist.
 //! Touches: agenda, store, tubes.
 
 use super::change::LoggedGroup;
@@ -246,7 +246,7 @@ impl Engine {
                 }
                 State::Delayed => self.restore_delay(slot, now),
                 State::Scheduled => {
-                    // The clock may have been set back in the meantime.
+                    // The clock may have been set back while the server was not running.
                     let recurrence = self.store.schedules.get(job.holder).recurrence();
                     job.due = recurrence.map_or(job.due, |recurrence| recurrence.bounded(job.due, now, job.delay()));
                 }

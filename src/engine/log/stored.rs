@@ -1,5 +1,5 @@
-//! A job as the log stores it: types shared by changes, log records and restored jobs. `restore` converts in the
-//! opposite direction. Must not depend on the encoding of records.
+//! A job as the log stores it: types shared by changes, log records and restored jobs. `restore.rs` creates jobs from
+//! these types. Must not depend on the encoding of records.
 //! Touches: store.
 
 use std::borrow::Cow;
@@ -90,7 +90,7 @@ pub enum StoredTies<'a> {
     Read(&'a [u8], ReadTie),
 }
 
-/// Returns the next group and the remaining bytes.
+/// Parses the next group. Returns the group and the remaining bytes.
 pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

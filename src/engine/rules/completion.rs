@@ -24,7 +24,7 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// An overdue lease is not ended first, because another client could get the job and would lose it immediately.
+    /// Does not end an overdue lease first, because another client could get the job and would lose it immediately.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;

@@ -1,6 +1,6 @@
 //! Limits of reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`. Only one ready
 //! job per lane (the jobs of a key in a tube) is in the tube's queue; the others are parked in the lane, so that no
-//! search has to skip blocked jobs. Jobs of a closed tube can only be reserved by ID, as in a paused tube.
+//! search has to skip blocked jobs. While a tube setting closes a tube, its jobs can only be reserved by ID.
 //! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
@@ -115,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// A blocked key has no ready job in a queue. An unblocked key has the next job of each lane in a queue.
+    /// Removes the ready jobs of a blocked key from the tubes' queues, or queues the next job of each unblocked lane.
     fn block(&mut self, shared: u32, blocked: bool) {
         for position in 0..self.store.lanes.keys.get(shared).lanes.len() {
             let lane = self.store.lanes.keys.get(shared).lanes[position];
@@ -143,7 +143,7 @@ impl Engine {
     /// Serves all tubes with unblocked jobs, beginning with the tube of the most urgent job.
     pub(in crate::engine) fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
-        // There is usually only one tube. A heap has less machine code than a sort.
+        // A heap compiles to less machine code than a sort, and there is usually only one tube.
         let mut next: BinaryHeap<_> = tubes
             .filter_map(|(position, tube)| Some((position, self.tubes.at(tube)?)))
             .map(|(position, tube)| {

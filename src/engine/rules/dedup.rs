@@ -10,10 +10,10 @@ use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused, Steps};
 
-/// Extras per key lookup. Unless keys are unique per tube, a name that more tubes use is refused.
+/// Maximum number of extras checked per lookup. Unless keys are unique per tube, a name in more tubes is refused.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
-/// Steps of a search by name in all tubes at once.
+/// The steps charged for a search by name in all tubes at once.
 const SEARCH: u64 = 64;
 
 #[derive(Clone, Debug, Default)]
@@ -132,7 +132,7 @@ impl Engine {
             search.found = self.oldest_named(&dedup_key, 0, MAX_CHECKED, |tube| sees(&self.tubes.get(tube).name));
             return Progress::Done;
         }
-        // From the last tube to the first, because the last tube replaces a tube that is closed meanwhile.
+        // From the last tube to the first: if a tube is closed between calls, only the last tube changes its position.
         let last = search.left.unwrap_or(usize::MAX).min(self.tubes.len());
         for index in (0..last).rev() {
             if steps.are_used_up() {
@@ -149,7 +149,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Gives up early, because lists contain many schedules.
+    /// Checks few extras, because a list calls this method for many schedules.
     pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
         self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
     }
@@ -186,8 +186,8 @@ impl Engine {
         self.join_family(slot, is_buried);
     }
 
-    /// Until the job has joined another family or lost its key, lookups can still find it. Does nothing if the job is
-    /// in no family.
+    /// Removes the job from its family, if any. Lookups can still find the job until it has joined another family or
+    /// lost its key.
     pub(in crate::engine) fn leave_family(&mut self, slot: u32, is_buried: bool) {
         let has_twins = !self.store.twins.is_empty();
         let Some(family) = has_twins.then(|| self.family_of(slot, is_buried)).flatten() else { return };
@@ -209,8 +209,8 @@ impl Engine {
         self.settle(family, slot, Some(slot));
     }
 
-    /// Lets lookups find the oldest job of the family of `slot`, and hides the job that they found before. `slot` is
-    /// a member only if it is `new`.
+    /// Makes lookups find the oldest job of `family`, and hides the job that lookups found before. The job in `slot`
+    /// belongs to the family only if `new` contains `slot`.
     fn settle(&mut self, family: Family, slot: u32, new: Option<u32>) {
         let (hash, tube, is_buried) = family;
         let key = self.store.extras.get(self.store.extras.of(slot)).dedup_key.clone();
@@ -218,7 +218,7 @@ impl Engine {
             let is_alike = (job.state() == State::Buried) == is_buried && !job.is_dead_letter();
             other != slot && job.tube == tube && is_alike
         });
-        // If the key is in too many tubes, hide the job. Until there are fewer, lookups fail. Then they find the twin.
+        // If too many tubes use the key, hide the job. Lookups fail until fewer tubes use it, and then find the twin.
         let others = shown.map(|shown| [shown, self.first_twin(family)]);
         let members = others.unwrap_or_default().into_iter().flatten().chain(new);
         let oldest = members.clone().min_by_key(|&slot| self.store.jobs.get(slot).id).filter(|_| others.is_ok());
@@ -230,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if this was a change.
+    /// Returns `true` if the set of twins has changed.
     fn set_twin(&mut self, family: Family, id: JobId, is_twin: bool) -> bool {
         let (twins, twin) = (&mut self.store.twins, (family_key(family), id));
         let before = twins.len() as u64;
@@ -302,7 +302,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Returns the number, and the length in bytes of key and tube name, if the key is in the log.
+    /// If the key is in the log, returns its number, and the total length of key and tube name in bytes.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged {
@@ -348,7 +348,7 @@ impl Engine {
             return (Progress::More, None);
         }
         let found = self.store.ended_keys.table.items.next_from(*from);
-        // Charge the same steps as for a list entry in `figures/pages.rs`.
+        // Charge as many steps as for a list entry in `figures/pages.rs`.
         self.agenda.steps.take(4 + found.map_or(0, |number| u64::from(number - *from) / 64));
         *from = found.map_or(u32::MAX, |number| number + 1);
         (Progress::Done, found)

@@ -1,5 +1,5 @@
 //! Failures of jobs: limits of tries, retry delays, failure reasons, dead letters, and the end of the time to live.
-//! Must not assign jobs to clients, or handle reports from workers: `completion` does.
+//! Must not assign jobs to clients, or handle reports from workers (see `completion.rs`).
 //! Enforces promise P29 of beanpole-promises(7).
 //! Touches: agenda, news, past, store, tubes.
 
@@ -7,9 +7,9 @@ use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
-/// In seconds. The delay doubles with each failed try.
+/// The maximum retry delay in seconds. The delay doubles with each failed try.
 const MAX_BACKOFF: u64 = 24 * 3600;
-/// Bytes of a stored failure reason.
+/// The maximum length of a stored failure reason in bytes.
 pub const MAX_REASON: usize = 4096;
 /// Bytes of memory for a stored failure reason, in addition to its text.
 const REASON_COST: u64 = 256;
@@ -18,7 +18,7 @@ const REASON_COST: u64 = 256;
 struct Bounds {
     tries: u8,
     backoff: u32,
-    /// The delays of tube settings vary randomly, so that jobs that failed together are not retried together.
+    /// The limits are tube settings. Their delays vary randomly, so that jobs that fail together retry separately.
     of_tube: bool,
 }
 
@@ -71,7 +71,7 @@ impl Engine {
         self.store.jobs.get(slot).fails >= bounds.tries
     }
 
-    /// Returns the delay after a failed try. Adds up to 10 % at random for tube settings, or if `spread` is `true`.
+    /// Returns the delay after a failed try. Adds up to 10 % at random if it is a tube setting or `spread` is `true`.
     fn backoff(&mut self, slot: u32, spread: bool) -> Span {
         let Some(bounds) = self.try_limits(slot) else { return Span::ZERO };
         let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);

@@ -1,7 +1,7 @@
 //! The assignment of ready jobs to waiting clients, and the queues of waiting clients in each tube. Owns the engine's
 //! central invariant: **no tube has a ready job and a waiting client at the same time**, unless the tube is closed.
 //! Serves clients in order of arrival. Notifies idle clients if no client waits. If a client watches many tubes, its
-//! search takes several calls, and watches of earlier waits can remain in queues. They are ignored.
+//! search takes several calls, and watches of earlier waits can remain in queues, where they are ignored.
 //! Enforces promise P6 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, store, tubes.
 
@@ -23,7 +23,7 @@ impl Engine {
         }
     }
 
-    /// Every engine call that makes a job ready or opens a tube must end by calling this method.
+    /// Every engine call that makes a job ready or reopens a closed tube must end by calling this method.
     pub(in crate::engine) fn serve(&mut self, number: u32, now: Time) {
         if self.store.lanes.unblocked.is_empty() {
             return self.serve_tube(number, now);
@@ -57,7 +57,7 @@ impl Engine {
     fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
-            // While `serving` is set, a client with `PerConnection` that has not been found yet may have waited longer.
+            // While `serving` is set, a `PerConnection` client that has not been found yet may have waited longer.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };
@@ -70,7 +70,7 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.store.jobs)?))
     }
 
-    /// If more clients are idle, schedules another notification, because a notified worker may hang.
+    /// Notifies idle clients. If others remain, schedules another notification, because a notified worker may hang.
     fn notify_idle(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
@@ -114,7 +114,7 @@ impl Engine {
         watched.iter().copied().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
     }
 
-    /// Prefers the tube of the last notification. Does not affect the turns of the tubes.
+    /// Prefers the tube of the last notification. Does not change which tube is next in turn.
     pub(in crate::engine) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
         match idle_state {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {
@@ -215,7 +215,7 @@ impl Engine {
         }
     }
 
-    /// Lets the current search complete, which may still find a job. Returns `false` without a search.
+    /// Ends the wait after the current search, which may still find a job. Returns `false` without a search.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
         let Some(waiting) = state.waiting.as_mut().filter(|_| state.search.is_some()) else { return false };
@@ -229,7 +229,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
-        // With many tubes, a search without ready jobs would be expensive.
+        // Without ready jobs, skip the search, which is expensive if the client watches many tubes.
         if self.store.counts.ready == 0 {
             return None;
         }
@@ -280,7 +280,7 @@ impl Engine {
         search.seen = end;
     }
 
-    /// Returns thousandths of `weight` per second of the average reservation time, which is at first one second.
+    /// Returns 1000 × `weight`, divided by the average reservation time in seconds (initially one second).
     fn fair_weight(&self, tube: u32, weight: NonZeroU16) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
@@ -307,7 +307,7 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// A job that becomes ready meanwhile is assigned immediately.
+    /// Continues a search. While the client joins queues, it immediately receives a job that is ready.
     pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         let state = &mut self.clients[client];
         // If a Gearman client is in `GRAB_JOB`, only its next `GRAB_JOB` continues the search.

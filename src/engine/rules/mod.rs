@@ -1,4 +1,4 @@
-//! Rules that apply to jobs whatever the command. Must not import `verbs`.
+//! Rules about jobs that do not depend on the command. Must not import `verbs`.
 
 pub(super) mod completion;
 mod concurrency;

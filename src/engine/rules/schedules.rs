@@ -1,5 +1,5 @@
 //! Runs of schedules that are due. Each copy has the name of its schedule as its key, and no copy is put while a job in
-//! the tube has the key. Must not create schedules: `verbs/submit.rs` does.
+//! the tube has the key. Must not create schedules (see `verbs/submit.rs`).
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
@@ -7,9 +7,9 @@ use crate::engine::data::*;
 use crate::engine::log::{logged_options, Change, CHANGE_SIZE, PUT_SIZE};
 use crate::engine::{Engine, Refused};
 
-/// Delay before the next try of a refused copy.
+/// The delay before a refused copy is tried again.
 const RETRY: Span = Span::from_secs(1);
-/// Delay before the next try of all schedules while the log is creating space for a copy.
+/// The delay before all schedules are tried again while the log is creating space for a copy.
 const SPACE_RETRY: Span = Span::from_millis(1);
 /// The number of body bytes that are copied per step.
 const COPIED: u64 = 1024;
@@ -28,8 +28,8 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Schedules, self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at));
     }
 
-    /// Runs once for all missed runs. A schedule that waits for log space stays first, so that smaller copies cannot
-    /// use up the space forever.
+    /// Runs the first due schedule, once for all missed runs. A schedule that waits for log space stays first, so that
+    /// smaller copies of other schedules cannot use up the space forever.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
         let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
         let schedule = self.store.schedules.get(self.store.jobs.get(slot).holder);
@@ -95,7 +95,7 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Returns the numbers of put and of skipped copies since the server started.
+    /// Returns the number of copies that were put, and the number that were skipped, since the server started.
     pub fn schedule_totals(&self) -> (u64, u64) {
         self.store.schedules.total
     }

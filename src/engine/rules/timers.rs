@@ -13,7 +13,7 @@ impl Engine {
     }
 
     /// Processes the first due event. Returns `true` if no more events are due. The caller must send the notifications
-    /// after each call, because the next call can remove jobs in the notifications.
+    /// after each call, because the next call can remove jobs that the notifications contain.
     pub fn tick(&mut self, now: Time) -> bool {
         match self.agenda.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, owner)| owner) {
             Some(TimerKey::Client(number)) => self.client_due(ClientId(number), now),
@@ -58,7 +58,7 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Requests call this method first, because a tick processes only one event.
+    /// Ends overdue reservations. Requests call this method first, because a tick processes only one event.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {
@@ -72,7 +72,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// An overdue job is not held, even before the tick that expires its reservation.
+    /// Returns the job's slot if the client holds the job. A reservation that is overdue does not count.
     pub(in crate::engine) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
         let _ = self.catch_up(client, now);
         let slot = self.store.jobs.find(id)?;

@@ -99,7 +99,7 @@ pub enum Call {
         job: JobId,
         timeout: Span,
     },
-    /// The ages of the tube's oldest ready job and oldest buried job.
+    /// The ages of the tube's oldest ready, delayed and buried jobs.
     Ages(Name),
 }
 

@@ -224,8 +224,8 @@ impl Engine {
         assert_eq!(listed, attached, "clients know what they are attached to");
     }
 
-    /// Checks that lookups find the oldest job of each family, unless its key may be in too many tubes, and that all
-    /// other jobs are twins.
+    /// Checks that lookups find the oldest job of each family, unless the family's key may be in too many tubes, and
+    /// that all other jobs are twins.
     fn check_families(&self) {
         let mut families: BTreeMap<Family, Vec<JobId>> = BTreeMap::new();
         for (slot, job) in self.store.jobs.slots.iter().filter(|(_, job)| !job.is_dead_letter()) {
@@ -251,7 +251,7 @@ impl Engine {
 
     fn check_client(&self, number: ClientId) {
         let client = &self.clients[number];
-        // The engine's own client uses no tube, nor do clients whose commands name the tube.
+        // The engine's own client uses no tube. The same applies to clients whose commands name the tube.
         let must_watch =
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || !client.watched.is_empty(), "{number:?} watches nothing");

@@ -458,7 +458,7 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
     for _ in 0..100 {
         assert!(take(&mut engine, worker).is_some());
     }
-    // The search passes all tubes, in turns.
+    // The search visits all tubes in several turns.
     for place in [0, 7, MAX_CHECKED as usize + 1] {
         let (mut search, mut turns) = (NameSearch::default(), 1);
         let sees = |tube: &[u8]| tube == name_of(place);
@@ -502,7 +502,7 @@ fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
     assert!(matches!(put(&mut engine, b"dead"), Ok(Tagged::New(_))));
 }
 
-/// A Gearman client that submits a buried job again is attached to the existing job.
+/// A submission with the key of buried jobs creates a new job, however many buried jobs have the key.
 #[test]
 fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
     for dedup_key in [DedupKey::Name(b"same".as_slice().into()), DedupKey::Body(None)] {

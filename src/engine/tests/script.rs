@@ -19,7 +19,7 @@ const JOBS: usize = 14;
 /// The maximum number of jobs in a large run, whose heaps have several levels.
 const CROWD: usize = 90;
 
-/// The maximum number of clients in a run, at least five.
+/// The maximum number of clients in a run. The minimum is five; see [`Script::next`].
 const CLIENTS: usize = 8;
 
 /// A small reproducible random number generator (splitmix64).
@@ -77,7 +77,7 @@ pub struct Script {
     hasty: bool,
     drains: bool,
     jobs: usize,
-    /// The number of puts in 48 calls of [`Script::work`]. With few puts, clients wait. With many, jobs wait.
+    /// The number of puts in 48 calls of [`Script::work`]. With few puts, clients wait. With many puts, jobs wait.
     puts: u64,
     /// The maximum number of events per tick. Runs with many simultaneous events use small values, because the number
     /// of possible results grows quickly.

@@ -127,7 +127,7 @@ fn cycles_and_long_chains_in_a_log_do_no_harm() {
     engine.check();
 }
 
-/// Random dead-letter tubes, set in two orders, are either all accepted in both orders, or not in either.
+/// Sets random dead-letter tubes in two orders. Either both orders are accepted completely, or neither order is.
 #[test]
 fn the_order_of_settings_does_not_matter() {
     let mut state = 1_u64;
@@ -138,7 +138,7 @@ fn the_order_of_settings_does_not_matter() {
     let mut seen = [0; 2];
     for _ in 0..400 {
         let count = 10 + roll(20) as u32;
-        // Mostly long chains, with branches and a few cycles.
+        // Create mostly long chains, with branches and a few cycles.
         let dead: Vec<u32> = (0..count).map(|number| number + 1 + roll(2) as u32).collect();
         let mut dead: Vec<(u32, u32)> = (0..count).zip(dead).collect();
         if roll(4) == 0 {

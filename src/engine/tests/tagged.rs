@@ -126,7 +126,7 @@ fn all_that_is_held_is_touched_in_turns_of_few_steps() {
     engine.check();
 }
 
-/// Returns the ages of the oldest ready job and the oldest buried job, and the number of calls with `steps` steps each.
+/// Returns the ages of the oldest ready, delayed and buried jobs, and the number of calls with `steps` steps each.
 fn ask_ages(engine: &mut Engine, mut find: FindOldest, steps: u64, now: Time) -> ([Span; 3], u64) {
     let mut turns = 1;
     engine.grant_steps(steps);
@@ -161,7 +161,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     let (found, turns) = ask(&mut engine);
     assert!(found == age(5000) && turns > 10, "{found:?} in {turns}");
     assert_eq!(ask(&mut engine), (age(5000), 1), "it is known");
-    // A search that is abandoned has no effect. A search that is continued notices a release in between.
+    // An abandoned search has no effect. A continued search notices a release that occurred between its calls.
     engine.reserve_job(client, kept[0], now).expect("a job");
     kept[1..240].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
     let mut given_up = FindOldest::new((*b"t").into());

@@ -200,7 +200,7 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
             let held = world.engine.jobs().filter(|job| job.state() == State::Reserved);
             assert_eq!(held.map(|job| job.priority()).max(), Some(pri));
         }
-        // No job is left, so this client receives a timeout. The next wait enters the queue of each tube.
+        // No job is left, so this client receives a timeout. In its next wait, the client joins the queue of each tube.
         world.ask(worker, Some(Span::ZERO));
         world.rest();
         assert_eq!((world.events, world.engine.stats().waiting), (4, 0));

@@ -1,5 +1,5 @@
 //! Commands for single jobs, for all jobs of a client, and for the jobs of a tube; waiting and running times. Must not
-//! decide which client gets which job, or what happens when a job ends: `completion` does.
+//! decide which client gets which job, or what happens when a job ends (see `completion.rs`).
 //! Touches: agenda, clients, job_times, store, tubes.
 
 use crate::engine::data::*;
@@ -27,7 +27,7 @@ pub struct TouchAll {
     begin: Time,
     /// The heap index of the next job to touch.
     at: usize,
-    /// The number of held jobs after the last call. If it changes, the jobs may have moved in the heap.
+    /// The number of held jobs after the last call. If this number changes, the jobs may have moved in the heap.
     held: usize,
     skipped: usize,
 }
@@ -83,7 +83,7 @@ impl Engine {
         true
     }
 
-    /// For imports. Sets the delay in seconds, if any, and the origin of a dead letter.
+    /// Buries an imported job. Sets the delay in seconds, if any, and the origin of a dead letter.
     pub fn bury_as(
         &mut self,
         client: ClientId,
@@ -132,7 +132,7 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the job has remained buried since it was revoked, from that client if `from` is set.
+    /// Returns `true` if the job was revoked (from the client `from`, if any), and has remained buried since then.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
         let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);
@@ -152,8 +152,8 @@ impl Engine {
         true
     }
 
-    /// Kicks buried jobs, longest buried first, or if there are none, delayed jobs, next due first. Returns
-    /// [`Progress::Done`] without any log space.
+    /// Kicks buried jobs (longest buried first) or, if no job is buried, delayed jobs (next due first). Returns
+    /// [`Progress::Done`] if there is no log space.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         self.kick_tube(self.clients[client].used, kick, now)
     }
@@ -218,7 +218,7 @@ impl Engine {
         slot.map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Returns `None` without a job, or if the step budget is used up.
+    /// Returns `None` if no job is available or the step budget is used up.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             return None;
@@ -229,7 +229,7 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Determines the format of the reply after a wait.
+    /// Selects the format of the reply after a wait.
     pub fn set_batch(&mut self, client: ClientId, batch: bool) {
         self.clients[client].batch = batch;
     }
@@ -326,7 +326,7 @@ impl Engine {
 
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        // The start cannot be calculated from the end without a time to run.
+        // Without a time to run, the start of the reservation cannot be calculated from its end.
         if job.due == Time::NEVER {
             return;
         }

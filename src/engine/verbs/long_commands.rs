@@ -7,7 +7,7 @@ use crate::engine::{Engine, OverLimit, Steps};
 
 /// The states with queues, in the order in which a flush deletes the jobs.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
-/// The number of stored candidates, of which some may be released before the search ends.
+/// The number of candidates that a search stores. Some may be released before the search ends.
 const CANDIDATES: usize = 16;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Default for FindReserved {
 
 /// A command ends after it has skipped more than this many jobs.
 const MAX_SKIPPED: usize = 4096;
-/// The maximum number of jobs per reading of the queue.
+/// The maximum number of jobs that are read from the queue at a time.
 const BATCH: u64 = 64;
 
 impl Engine {
@@ -51,7 +51,7 @@ impl Engine {
         progress
     }
 
-    /// Records the flush for a restart, unless it deletes a single job.
+    /// Logs the flush, so that a restart completes it. Does nothing if the flush deletes at most one job.
     fn open_flush(&mut self, flush: &Flush) -> Option<u32> {
         let number = self.tubes.find(&flush.tube)?;
         if self.tubes.get_mut(number).counts.sum(&flush.states) < 2 {
@@ -331,7 +331,7 @@ impl Engine {
         }
     }
 
-    /// Completes a command without its client, or abandons the command if too many are pending.
+    /// Completes a command without its client, or abandons the command if too many other commands are pending.
     pub fn complete_alone(&mut self, operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
         if others < MAX_OPERATIONS {

@@ -1,5 +1,5 @@
 //! Requests for jobs and for outcomes of jobs, waits, and the ends of reservations when a client leaves. Must not
-//! choose a job, as `matching` does, or decide what happens to a returned job, as `completion` does.
+//! choose a job (see `matching.rs`), or decide what happens to a returned job (see `completion.rs`).
 //! Enforces promise P10 of beanpole-promises(7).
 //! Touches: agenda, clients, random_state, store, tubes.
 
@@ -39,7 +39,7 @@ pub enum JobEnd {
     Waiting,
 }
 
-/// Maximum bytes for the first client that waits for the end of a job.
+/// The maximum number of bytes used for the first client that waits for the end of a job.
 const WAITER_COST: u64 = 512;
 
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Only this client was notified of further ready jobs in this tube or in the notified tube.
+            // No other client was notified of further ready jobs in these two tubes, so serve both tubes.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -134,7 +134,7 @@ impl Engine {
         Some(found)
     }
 
-    /// Returns `true` if there is work now. A client that watches many tubes may receive an event instead.
+    /// Returns `true` if a job is available now. A client that watches many tubes may receive an event instead.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.clients.mark_worker(client);
         // If the step budget runs out, [`Engine::tick`] ends the remaining overdue reservations.
@@ -206,7 +206,7 @@ impl Engine {
         JobEnd::Waiting
     }
 
-    /// Returns `false` if the client was not waiting. Removes a job of [`Engine::run`] that is not reserved.
+    /// Returns `false` if the client was not waiting. Also removes an unreserved job that [`Engine::run`] created.
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
         let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
@@ -256,7 +256,7 @@ impl Engine {
         }
     }
 
-    /// Called after the last try of a job of [`Engine::run`] has ended without an outcome.
+    /// Ends the wait for a job of [`Engine::run`] whose last try has ended without an outcome.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -274,7 +274,7 @@ impl Engine {
         }
     }
 
-    /// Returns a number below `bound`, which clients may be able to predict.
+    /// Returns a number below `bound`. Clients may be able to predict this number.
     pub(in crate::engine) fn roll(&mut self, bound: u64) -> u64 {
         self.random_state ^= self.random_state << 13;
         self.random_state ^= self.random_state >> 7;
@@ -282,7 +282,7 @@ impl Engine {
         self.random_state % bound
     }
 
-    /// Ends the reservations and waits of `client`. Its number can be reused after all of its deferred work.
+    /// Ends the client's reservations and waits. The client number is reused only after the client's deferred work.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {

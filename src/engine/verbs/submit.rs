@@ -73,12 +73,12 @@ impl Engine {
         Ok(self.store.jobs.get(slot).id)
     }
 
-    /// Applies even if the put is refused.
+    /// Counts `client` as a producer, even if the put is refused.
     pub fn mark_producer(&mut self, client: ClientId) {
         self.clients.mark_producer(client);
     }
 
-    /// A duplicate joins the existing job.
+    /// If a job with the same key exists, the submission joins this job.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -120,7 +120,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Without an outcome, removes the job after `wait`, or at the end of the time to run of a reserved job.
+    /// Removes the job if it has no outcome after `wait` or, if it is reserved at that time, after the reservation.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -341,7 +341,7 @@ impl Engine {
         Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
     }
 
-    /// The same recurrence keeps the time of the next run.
+    /// Replacing a schedule with the same recurrence and no delay keeps the time of the next run.
     fn put_schedule(&mut self, client: ClientId, new: NewJob, mut tags: Tags, now: Time) -> Result<Tagged, Refused> {
         let known = tags.tube.take();
         let Some(schedule) = NewSchedule::of(tags) else { return Err(Refused::OutOfMemory) };
@@ -390,7 +390,7 @@ impl Engine {
         self.leave(slot);
         self.forget_schedule(slot);
         let mut job = self.schedule_job(id, tube, new, due, now);
-        // Clients may wait for the end of the schedule.
+        // Keep the extras, because clients may wait for the end of the schedule.
         job.set(JobFlag::Bound, is_bound);
         self.store.jobs.replace(slot, job);
         self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags, count);

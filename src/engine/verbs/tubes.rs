@@ -1,6 +1,6 @@
 //! The tubes that clients use and watch, and the lifetime, the settings and the pauses of tubes. A tube with settings
-//! stays open even if it is unused and empty. Must not apply the settings: `submit`, `rules/failures.rs` and
-//! `rules/concurrency.rs` do.
+//! stays open even if it is unused and empty. Must not apply the settings (see `submit.rs`, `rules/failures.rs` and
+//! `rules/concurrency.rs`).
 //! Touches: agenda, clients, limits, tubes.
 
 use std::num::NonZeroU16;
@@ -170,7 +170,7 @@ impl Engine {
         self.clients[client].mode = mode;
     }
 
-    /// The client must not be waiting. Over a limit, it watches no tube.
+    /// The client must not be waiting. If a limit is exceeded, the client watches no tube afterwards.
     pub fn watch_only(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
         if wanted.pass == Pass::Mark && wanted.at == 0 {
             if self.watches_just(client, &wanted.names) {
@@ -224,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// Detects the usual case, a short list in the same order.
+    /// Returns `true` if the client already watches a short list of exactly these tubes in this order, as is usual.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
@@ -339,7 +339,7 @@ impl Engine {
         false
     }
 
-    /// A job is refused if the tube contains as many jobs, of any priority, as the limit of the job's class.
+    /// Refuses a job if the number of jobs in the tube, of any priority, has reached the limit of the job's class.
     pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));

@@ -376,7 +376,7 @@ impl Model {
     /// Deletes the jobs of a tube in these states, including jobs blocked by concurrency keys.
     pub fn flush_states(&mut self, tube: Name, states: &[State]) -> u64 {
         let (last, mut flushed) = (self.last_id, 0);
-        // Includes held jobs that the deletes release, but not jobs that are put later.
+        // Also delete held jobs that earlier deletes release, but not jobs that are put later.
         while let Some(id) = self.flushed_first(tube, states, last) {
             self.remove(id, Outcome::Gone, false);
             flushed += 1;
@@ -412,7 +412,7 @@ impl Model {
         Some(ids)
     }
 
-    /// Returns the ages of the oldest ready, delayed and buried job of a tube, or zero without such a job.
+    /// Returns the ages of a tube's oldest ready, delayed and buried jobs, or zero if there is no such job.
     pub fn ages(&self, tube: Name, now: Time) -> [Span; 3] {
         [State::Ready, State::Delayed, State::Buried].map(|state| {
             let first = self.list_ids(tube, state, 0, 1).and_then(|ids| ids.first().copied());

@@ -142,7 +142,7 @@ impl Model {
         self.end_tubes();
     }
 
-    /// Handles a failure reported by the holder. `delay` is the engine's choice, which is partly random.
+    /// Handles a failure reported by the holder. `engine` is the engine's answer, whose delay is partly random.
     pub fn fail(
         &mut self,
         client: ClientId,
