@@ -103,7 +103,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
             }
         };
         run(gearmand.settings, true, |problem| match problem {
-            // The parent process may not read the log.
+            // Print the error to stderr too, because the parent process may not read the log.
             Some(problem) if !keeps_stderr => print_error("gearmand", problem),
             Some(_) => {}
             None => {
@@ -136,7 +136,7 @@ fn run(settings: Settings, reopens: bool, mut report: impl FnMut(Option<&str>)) 
 }
 
 fn start_and_serve(settings: Settings, reopens: bool, report: &mut dyn FnMut(Option<&str>)) -> Outcome {
-    // Another file could get the number of this descriptor.
+    // Claim this descriptor before another file can get its number.
     let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
     let starter = settings.starter.clone();
     for notice in &settings.notices {
@@ -212,9 +212,9 @@ fn run_in_cluster(cluster: &Cluster, mut settings: Settings, mut signals: Signal
     Ok(standby::hand_over(&active, &switching, &stops))
 }
 
-/// Serves until a signal stops the server, or with `can_end`, a client or the last job. On SIGHUP, `reopens` reopens
-/// the log and `reloads` reloads files. Without these flags, SIGHUP stops a server that has no service manager.
-/// `leaving` is called when the server begins to stop.
+/// Serves until a signal stops the server. With `can_end`, a client or the end of the last job can also stop the
+/// server. On SIGHUP, `reopens` reopens the log and `reloads` reloads files. Without these flags, SIGHUP stops a server
+/// that has no service manager. `leaving` is called when the server begins to stop.
 fn serve(
     server: &Server,
     mut signals: Signals,

@@ -20,7 +20,7 @@ struct Word<'a> {
     column: usize,
 }
 
-/// The column of an error, and a message.
+/// The column and the message of an error.
 type Invalid = (usize, String);
 
 const CREDENTIALS: &str = "none, cert:, token:sha256:, user: or group:";
@@ -52,10 +52,10 @@ pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(usize, us
     is_valid.then_some(table)
 }
 
-/// The position relative to the lines `begin` and `end`.
+/// The parser's position relative to the lines `begin` and `end`.
 #[derive(Clone, Copy)]
 enum Frame {
-    /// Only empty lines and comments so far.
+    /// The parser has read only empty lines and comments.
     Unknown,
     /// The file does not start with `begin`.
     None,
@@ -96,7 +96,7 @@ fn words(line: &str) -> Vec<Word<'_>> {
     }
 }
 
-/// `before` contains the entries of earlier lines. Returns `None` for a line without an entry.
+/// Parses a line. `before` contains the entries of earlier lines. Returns `None` for a line without an entry.
 fn parse_line(
     line: &[u8],
     number: usize,
@@ -311,7 +311,7 @@ mod tests {
             assert!((found.0, found.1) == (line, column) && found.2.starts_with(problem), "{found:?}");
         }
         assert!(table("begin\nend").entries.is_empty());
-        // Outside the first and last line, `begin` and `end` are ordinary names.
+        // In a file without `begin`, `end` is a name. After the first line, `begin` is a name.
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
             assert!(

@@ -1,4 +1,4 @@
-//! Rights, tube name patterns, and the types of commands' requirements. Must not depend on commands.
+//! Rights, tube name patterns, and the rights that a command requires ([`Need`]). Must not depend on commands.
 //!
 //! A pattern is a tube name in which `%` and two hexadecimal digits represent a byte. A star at the end matches any
 //! suffix.
@@ -30,7 +30,7 @@ impl Right {
 pub enum Scope {
     /// Every client in the access file can execute the command.
     Open,
-    /// The right to any tube suffices, because the command affects only tubes for which the client has the right.
+    /// The right to one tube suffices, because the command affects only tubes for which the client has the right.
     AnyTube,
     #[default]
     AllTubes,
@@ -38,12 +38,12 @@ pub enum Scope {
     Named,
     /// The tube of the job. The right to any tube suffices if the job does not exist.
     Job,
-    /// Like `Job`, but the client that has reserved the job can also have `Right::Take`.
+    /// Like `Job`, but `Right::Take` also suffices for the client that has reserved the job.
     OwnJob,
     Watched,
 }
 
-/// The default is a need that no client meets.
+/// The rights that a command requires. No client meets the default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
     /// One of these rights is sufficient.
@@ -56,7 +56,7 @@ impl Need {
 
     pub const PUT_USED: Need = Need::any_of(&[Right::Put], Scope::Used);
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
-    /// The tube is selected for later commands, which check their own rights.
+    /// For commands that select a tube for later commands, which check their own rights.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
     /// Jobs come from watched tubes, and watching a tube requires the right to take its jobs.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);
@@ -81,8 +81,8 @@ impl Need {
     }
 }
 
-/// The patterns of each right's tubes are sorted, and no pattern covers another. Therefore, only the last pattern that
-/// is not greater than a name can match the name: a prefix would cover a pattern between itself and the name.
+/// The sorted patterns of each right's tubes. No pattern covers another pattern. Therefore, only the last pattern that
+/// is not greater than a name can match the name: an earlier prefix of the name would cover that last pattern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights([Vec<Pattern>; 4]);
 
@@ -98,7 +98,7 @@ impl Rights {
         }
     }
 
-    /// Returns the only pattern that can match `name`, or cover a pattern of these bytes.
+    /// Returns the only pattern that can match `name`, or that can cover a pattern with the bytes `name`.
     fn candidate(&self, right: Right, name: &[u8]) -> Option<&Pattern> {
         let patterns = &self.0[right as usize];
         patterns[..patterns.partition_point(|pattern| *pattern.bytes <= *name)].last()
@@ -116,7 +116,7 @@ impl Rights {
         rights.iter().any(|right| self.0[*right as usize].iter().any(Pattern::is_all))
     }
 
-    /// Conservative: a single pattern in `self` must cover each pattern in `other`.
+    /// Returns `true` if each pattern in `other` is covered by a single pattern in `self`. Does not combine patterns.
     pub fn cover(&self, other: &Rights) -> bool {
         let covered =
             |right, narrow: &Pattern| self.candidate(right, &narrow.bytes).is_some_and(|wide| wide.covers(narrow));
@@ -136,7 +136,7 @@ impl Pattern {
         Pattern { bytes: Box::default(), open: true }
     }
 
-    /// An error is the index of the invalid character, and a message.
+    /// An error consists of the index of the invalid character and a message.
     pub fn parse(text: &str) -> Result<Pattern, (usize, &'static str)> {
         let (text, open) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
         if text.is_empty() && !open {

@@ -67,7 +67,7 @@ pub struct AccessTable {
 }
 
 impl AccessTable {
-    /// No other entry may have the same name or credential.
+    /// The caller must check that no other entry has the same name or credential.
     pub(super) fn add(&mut self, entry: Entry) {
         let index = self.entries.len();
         self.names.insert(entry.name.clone(), index);
@@ -83,18 +83,18 @@ impl AccessTable {
         self.entries.get(*self.credentials.get(credential)?)
     }
 
-    /// Returns the first entry in the file with one of `credentials`, and this credential.
+    /// Returns the first entry in the file with one of `credentials`, and the matching credential.
     pub fn prove(&self, credentials: &[Credential]) -> Option<(&Arc<Entry>, Credential)> {
         let found = credentials.iter().filter_map(|own| Some((self.credential(own)?, own.clone())));
         found.min_by_key(|(entry, _)| entry.line)
     }
 }
 
-/// Exists only if the server has an access file. Without one, every client has all rights.
+/// The permissions of a client. Exists only if the server has an access file; otherwise, every client has all rights.
 #[derive(Debug)]
 pub struct ClientAccess {
     table: Arc<AccessTable>,
-    /// The connection itself proves this identity, without a token.
+    /// The identity that the connection itself proves, without a token.
     own: Option<(Arc<Entry>, Credential)>,
     known: Option<(Arc<Entry>, Credential)>,
     /// `true` if nobody can eavesdrop, so the client may send tokens.
@@ -111,7 +111,7 @@ pub enum Denied {
 }
 
 impl ClientAccess {
-    /// Without a matching credential, the client has the rights of the entry `*`, or is unauthenticated.
+    /// A client without a matching credential has the rights of the entry `*` or, without this entry, no identity.
     pub fn new(table: Arc<AccessTable>, credentials: &[Credential], takes_tokens: bool) -> ClientAccess {
         let find = |credentials| table.prove(credentials).map(|(entry, credential)| (entry.clone(), credential));
         let known = find(credentials).or_else(|| find(&[Credential::Nothing]));
@@ -126,7 +126,7 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Ends the client's current identity and returns `false` if the token is invalid.
+    /// Replaces the client's identity by that of the token. Without a valid token, removes it and returns `false`.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let credential = Credential::Token(digest);
         let entry = self.table.credential(&credential).filter(|_| self.takes_tokens).cloned();

@@ -9,14 +9,14 @@ use super::Transport;
 
 const MAX_HEAD: usize = 32 * 1024;
 
-/// Bytes of the line before a chunk.
+/// The maximum length of the line before a chunk, in bytes.
 const MAX_LINE: usize = 1024;
 
 #[derive(Clone, Copy)]
 pub enum Keep {
     /// The body, of at most this many bytes. A body that ends only when the connection closes is an error.
     All(usize),
-    /// The first bytes of the body. The rest is discarded.
+    /// The start of the body, of at most this many bytes. The rest is discarded.
     Start(usize),
 }
 
@@ -41,7 +41,7 @@ pub struct Exchange {
     stream: Transport,
     end: Instant,
     bytes: Vec<u8>,
-    /// `true` after the first byte of a response.
+    /// `true` after the first byte of a response has arrived.
     pub has_begun: bool,
     is_reusable: bool,
 }
@@ -85,7 +85,7 @@ impl Exchange {
     /// Returns `false` if the server responds or closes the connection before all bytes are sent.
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
         while !bytes.is_empty() {
-            // An early response is checked for while the server does not read the request.
+            // Interrupt a blocked write regularly, because the server may respond without reading the whole request.
             self.limit(Duration::from_millis(50))?;
             match self.stream.write(bytes) {
                 Ok(0) => return Ok(false),
@@ -152,7 +152,7 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Moves `length` bytes to `body`, and receives as many as necessary.
+    /// Moves the next `length` bytes of the response to `body`, and receives more bytes if necessary.
     fn take(&mut self, mut length: u64, body: &mut Vec<u8>, keep: Keep) -> io::Result<()> {
         loop {
             let count = length.min(self.bytes.len() as u64);
@@ -226,7 +226,7 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
             _ => {}
         }
     }
-    // With two lengths, a second response may have been smuggled into a reused connection.
+    // A response with two lengths could hide a second response, so the connection must not be reused.
     keeps_alive &= !is_chunked || length.is_none();
     let frame = match length {
         _ if matches!(status, 101 | 204 | 304) => Frame::Length(0),

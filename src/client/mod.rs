@@ -19,7 +19,7 @@ pub use transport::{Closer, Security, Transport};
 use types::{checked, one_line, Result};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
-/// In bytes. Servers send less than 300.
+/// The maximum length of a reply line in bytes. Servers send less than 300 bytes.
 const MAX_REPLY_LINE: u64 = 4096;
 
 /// A connection to a beanstalk server.
@@ -183,7 +183,7 @@ impl Client {
         (0..reserved).map(|_| self.job("RESERVED")).collect()
     }
 
-    /// Deletes up to 1,000 jobs, and returns the number of jobs that existed. Sends nothing if `ids` is empty.
+    /// Deletes up to 1,000 jobs, and returns the number of deleted jobs. Sends nothing if `ids` is empty.
     pub fn delete_batch(&mut self, ids: &[u64]) -> Result<u64> {
         if ids.is_empty() {
             return Ok(0);
@@ -219,8 +219,8 @@ impl Client {
         self.request_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
     }
 
-    /// Returns the IDs of up to `count` (at most 1,000) jobs of a tube in ascending order, after the ID `above`.
-    /// `state` is `ready`, `delayed`, `reserved` or `buried`. Fails with `NOT_FOUND` if there is no such tube.
+    /// Returns the IDs of up to `count` (at most 1,000) jobs of a tube that are greater than `above`, in ascending
+    /// order. `state` is `ready`, `delayed`, `reserved` or `buried`. Fails with `NOT_FOUND` if there is no such tube.
     pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
         let list = self.text(&format!("list-jobs {} {} {above} {count}", checked(tube)?, checked(state)?))?;
         Ok(list.lines().filter_map(|line| line.strip_prefix("- ")?.parse().ok()).collect())
@@ -247,7 +247,7 @@ impl Client {
     }
 
     /// Replaces the settings of a tube, which apply to the jobs of all clients. An example of `settings` is `try:5:10
-    /// dead:mail-dead`. beanpole-beanstalk(7) lists all settings. Fails with `BAD_FORMAT` for other settings.
+    /// dead:mail-dead`. beanpole-beanstalk(7) lists all settings. Fails with `BAD_FORMAT` for invalid settings.
     pub fn set_tube(&mut self, tube: &str, settings: &str) -> Result<()> {
         self.request(&format!("set-tube {} {settings}", checked(tube)?), "SET")
     }
@@ -282,8 +282,8 @@ impl Client {
     }
 
     /// Reports that a reserved job has failed. Returns the number of seconds until the next try, or `None` if the
-    /// server buried the job because no tries remain or are configured. The server stores 4,096 bytes of `reason`.
-    /// Fails with `NOT_FOUND` if this client has not reserved the job.
+    /// server buried the job because no tries remain or are configured. The server stores at most 4,096 bytes of
+    /// `reason`. Fails with `NOT_FOUND` if this client has not reserved the job.
     pub fn fail(&mut self, id: u64, pri: u32, reason: &[u8]) -> Result<Option<u64>> {
         self.send(&[format!("fail {id} {pri} {}\r\n", reason.len()).as_bytes(), reason, b"\r\n"].concat())?;
         let reply = self.reply()?;
@@ -319,7 +319,7 @@ impl Client {
         self.request(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
     }
 
-    /// Watches a tube: jobs are also reserved from the tube. Returns the number of watched tubes.
+    /// Watches a tube: this client can also reserve jobs from the tube. Returns the number of watched tubes.
     pub fn watch(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("watch {}", checked(tube)?), "WATCHING")
     }
@@ -365,7 +365,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&self.numbered("OK")?.1).into_owned())
     }
 
-    /// Sends a command such as `stats`, and returns the value of `key` in the reply. Fails with `no KEY` without it.
+    /// Sends a command such as `stats`, and returns the value of `key`. Fails with `no KEY` if the reply lacks the key.
     pub fn figure(&mut self, command: &str, key: &str) -> Result<String> {
         let text = self.text(command)?;
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
@@ -421,12 +421,12 @@ impl Client {
         }
     }
 
-    /// `arguments` consists of numbers and checked tags.
+    /// `arguments` is not checked, so it must consist of numbers and checked tags.
     fn send_put(&mut self, body: &[u8], arguments: &str) -> Result<()> {
         self.send(&[b"put ", arguments.as_bytes(), b"\r\n", body, b"\r\n"].concat())
     }
 
-    /// Sends a command without CR LF. Fails with [`ClientError::Invalid`] if the command contains a line break.
+    /// Adds CR LF to a command, and sends it. Fails with [`ClientError::Invalid`] if the command contains a line break.
     pub(crate) fn command(&mut self, command: &str) -> Result<()> {
         one_line(command.as_bytes())?;
         self.send(format!("{command}\r\n").as_bytes())
@@ -464,7 +464,7 @@ impl Client {
     }
 }
 
-/// Tries all `addresses` within `limit`, and enables TCP keepalive.
+/// Tries each of `addresses` for at most `limit`, and enables TCP keepalive.
 pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! The transport of a client: a socket, or TLS over a socket. An HTTP client selects one with [`Security`].
+//! The transport of a client: a socket, or TLS over a socket. An HTTP client selects its transport with [`Security`].
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -45,7 +45,7 @@ impl Transport {
         }
     }
 
-    /// `true` if data or the end of the stream has arrived. Always `false` with TLS, whose records may be empty.
+    /// `true` if data or the end of the stream has arrived. Always `false` with TLS, where records may be empty.
     pub fn has_input(&self) -> bool {
         let mut ready = [PollFd::new(self.socket().as_fd(), PollFlags::POLLIN)];
         let is_plain = matches!(self, Transport::Plain(_));
@@ -102,7 +102,7 @@ impl Security {
         Ok(Security::Plain)
     }
 
-    /// Connects to `HOST:PORT` within the shorter of both times. `limit` also bounds each step of a TLS handshake.
+    /// Connects to `HOST:PORT` within `connect` or `limit`, whichever is shorter. `limit` also bounds each TLS step.
     pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
         let stream = connect_tcp(endpoint, connect.min(limit))?;
         match self {

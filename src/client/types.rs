@@ -80,7 +80,7 @@ pub struct PutTags {
     /// The tube into which the job is put, instead of the used tube.
     pub tube: Option<String>,
     /// The number of tries after which the job is buried, and the delay in seconds after the first failed try. The
-    /// delay doubles after each later try.
+    /// delay doubles after each later failed try.
     pub tries: Option<(u8, u32)>,
     /// The number of seconds after which the job is deleted if it is ready or delayed.
     pub ttl: Option<u32>,
@@ -167,7 +167,7 @@ impl PutResult {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ClientTlsFiles {
-    /// The file with the authorities that may sign the server's certificate. `None` means those of the system.
+    /// The file with the authorities that may sign the server's certificate. `None` means the system's authorities.
     pub authority: Option<PathBuf>,
     /// The file with the client's certificate chain, if the server requires a certificate.
     pub certificate: Option<PathBuf>,
@@ -183,7 +183,7 @@ pub enum WaitResult {
     Deleted,
     /// The job was buried, and can be kicked.
     Buried,
-    /// The time ended before the job was deleted or buried.
+    /// The time limit expired before the job was deleted or buried.
     TimedOut,
 }
 

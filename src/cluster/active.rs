@@ -16,11 +16,11 @@ use crate::binlog::{is_no_space, Storage};
 use crate::shared::lock_order::{Mutex, REPORTING};
 use crate::shared::role::{Lease, Moment, RoleBoard};
 
-/// How often the position is saved, and etcd compacted while more than half of its quota is used.
+/// The interval for saving the position, and for compacting etcd while more than half of etcd's quota is used.
 pub const SAVE: Duration = Duration::from_secs(2);
 const RENEWAL: Duration = Duration::from_millis(300);
 const WATCH: Duration = Duration::from_millis(20);
-/// How often etcd is compacted while at most half of its quota is used.
+/// The interval for compacting etcd while at most half of its quota is used.
 const COMPACTION: Duration = Duration::from_secs(300);
 
 pub struct Member {
@@ -56,7 +56,7 @@ impl Member {
 }
 
 pub struct Active {
-    /// The background threads do not share it, so dropping the `Active` unlocks the directory.
+    /// The background threads do not share the storage, so dropping the `Active` unlocks the directory.
     pub storage: Arc<dyn Storage>,
     pub lease: Arc<Lease>,
     state: Arc<ActiveState>,
@@ -70,7 +70,7 @@ struct ActiveState {
     shipper: Arc<Shipper>,
     ended: AtomicBool,
     switch_requested: AtomicBool,
-    /// Locked during each status report, so that none follows the final status "ended".
+    /// Locked during each status report, so that no report follows the final status "ended".
     reporting: Mutex<(), REPORTING>,
     is_failing: AtomicBool,
 }
@@ -151,7 +151,7 @@ impl Active {
     }
 }
 
-/// `bytes` is the total of appended bytes when the entry `end` was merged.
+/// The last merged entry, and the total of appended bytes at the time of the merge.
 struct Merging {
     end: Seq,
     bytes: u64,
@@ -202,7 +202,7 @@ impl ActiveState {
         }
         while merged.end + RUN as u64 <= end {
             let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
-            // Later entries must not be merged yet, because appending threads compare them with the log.
+            // Later entries must not be merged yet, because appending threads still look for them in the log.
             entries.retain(|(seq, _)| *seq <= end);
             for run in merge(&entries, self.origin.epoch, writer) {
                 self.member.log.merge(self.origin.epoch, &run)?;
@@ -213,7 +213,7 @@ impl ActiveState {
     }
 
     fn keep_small(&self) {
-        // `purged` is the first existing entry. `saved` is the last saved position and its time.
+        // `purged` is the first entry that still exists. `saved` is the last saved position and its time.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
         let mut merged = Merging { end: self.shipper.last().0, bytes: 0 };
         let (mut compacted, mut is_failing) = (Instant::now(), false);
@@ -258,7 +258,7 @@ impl ActiveState {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    // Without the box, each instance of the generic code would add much to the program.
+    // Boxed, because each instance of the generic code would increase the size of the program.
     let run: Box<dyn FnOnce() + Send> = Box::new(run);
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

@@ -2,7 +2,7 @@
 //! head contains the format version, the kind, the epoch, a random number that identifies the writer, and the writer's
 //! entry counter. All numbers are little-endian.
 //!
-//! Also merges small entries, because in etcd the fixed cost of one entry equals the cost of about 100 KB.
+//! Also merges small entries, because in etcd the fixed cost of one entry equals the cost of about 100 KB of data.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +21,15 @@ pub enum EntryKind {
     /// Part of a binlog import, or the importing server's claim. If the log ends with such an entry, the import is
     /// incomplete, and only the importing server may claim the log.
     Import = 4,
-    /// Replaces consecutive entries of one writer, at the position of the last one. The operations start with the
-    /// number of replaced entries in 8 bytes.
+    /// Replaces consecutive entries of one writer, at the position of the last replaced entry. The operations start
+    /// with the number of replaced entries in 8 bytes.
     Merged = 5,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     pub kind: EntryKind,
-    /// In a claim, the previous epoch.
+    /// The writer's epoch or, in a claim, the previous epoch.
     pub epoch: u64,
     pub writer: u64,
     /// The number of entries that the writer has appended, including this entry. In a claim, the previous epoch.
@@ -73,18 +73,18 @@ pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation<'a> {
-    /// Creates or replaces a file of zero bytes.
+    /// Creates or replaces a file that has the given size and contains only zero bytes.
     Create(&'a str, u64),
     Write(&'a str, u64, &'a [u8]),
     Truncate(&'a str, u64),
     Rename(&'a str, &'a str),
     Remove(&'a str),
-    /// Writes the contents of the third file, from the second offset on, to the first file at the first offset.
+    /// Copies the end of the second file, from the second offset on, to the first offset of the first file.
     Copy(&'a str, u64, &'a str, u64),
 }
 
 impl<'a> Operation<'a> {
-    /// Appends a letter, the name and its length, a number, and the data and their length.
+    /// Returns the bytes: a letter, the name's length, the name, a number, the data's length, and the data.
     pub fn encode(&self) -> Vec<u8> {
         let mut source = Vec::new();
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
@@ -139,15 +139,15 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The prefix of files that exist only in the shared log and in its copies. Each contains a large body until
-/// [`Operation::Copy`] writes it to a segment.
+/// The prefix of files that exist only in the shared log and in its copies. Each file contains a large body until
+/// [`Operation::Copy`] copies the body to a segment.
 pub const STAGE: &str = "stage.";
 
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
 
-/// Applies the operations of the entry `seq`. `created` maps each file to the first entry that it needs.
+/// Updates `created`, which maps each file to the oldest entry that the file needs, with the entry `seq`.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
         note_file(created, &operation, seq);
@@ -159,13 +159,13 @@ pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], 
     }
 }
 
-/// Applies an operation to a map of all files, in which a created file has the value `new`.
+/// Applies an operation to a map of all files. A file that the operation creates gets the value `new`.
 pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new: V) {
     match *operation {
         Operation::Create(name, _) => drop(files.insert(name.to_owned(), new)),
         Operation::Remove(name) => drop(files.remove(name)),
         Operation::Rename(name, to) => {
-            // The copy has no files in subdirectories.
+            // A file that is renamed to a subdirectory is no longer part of the copy.
             if let (Some(value), false) = (files.remove(name), to.contains('/')) {
                 files.insert(to.to_owned(), value);
             }
@@ -200,7 +200,7 @@ struct Run {
     last: Seq,
     head: Head,
     operations: Vec<u8>,
-    /// The file, offset and bytes of the last write. An adjacent write is appended.
+    /// The file, offset and bytes of the last write, to which adjacent writes are appended.
     open: Option<(String, u64, Vec<u8>)>,
 }
 

@@ -22,16 +22,16 @@ use crate::shared::json::{Document, Part};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
-/// Etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
+/// The maximum number of etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
 const MAX_RENEWALS: usize = 3;
 const MAINTENANCE: Duration = Duration::from_secs(60);
-/// Entries per delete request. A larger request would delay lease renewals in etcd.
+/// The number of entries per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: u64 = 1000;
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
-    /// For concurrent appends and reads. All prefer the same etcd server, because requests through different servers
-    /// often arrive out of order. [`Etcd::space`] finds the leader, which is the fastest.
+    /// For concurrent appends and reads. All these connections prefer the same etcd server, because requests through
+    /// different servers often arrive out of order. [`Etcd::space`] finds the leader, which is the fastest.
     gateways: Vec<Mutex<Gateway, GATEWAY>>,
     /// For all other requests, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,
@@ -41,7 +41,7 @@ pub struct Etcd {
     renewals: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
-    /// Positions in the next read. 0 means no upper bound, because the last read reached the end.
+    /// The number of positions in the next read. 0 means no upper bound, because the last read reached the end.
     span: LeafMutex<u64>,
     is_new: AtomicBool,
 }
@@ -55,7 +55,7 @@ pub struct Location {
     pub endpoints: Vec<String>,
     pub name: String,
     pub login: Option<(String, String)>,
-    /// The value of etcd's `--quota-backend-bytes`, in bytes.
+    /// The value of etcd's option `--quota-backend-bytes`.
     pub quota: u64,
     pub files: Option<ClientTlsFiles>,
 }
@@ -84,7 +84,7 @@ impl Location {
                 (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
                 (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
                 (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
-                // This question mark is part of the password.
+                // A question mark before an `@` is part of the password.
                 _ if query.contains('@') => return Err(invalid()),
                 _ => return Err(format!("invalid journal: {shown}; unknown parameter {word}")),
             }
@@ -121,7 +121,7 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Does not connect. An error concerns a TLS file.
+    /// Does not connect. An error is a message about a TLS file.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -152,7 +152,7 @@ impl Etcd {
         self.key(&format!("log/{seq:016x}"))
     }
 
-    // The version of a key is its number of writes. A comparison with default values requires a missing key.
+    // A key's version is the number of writes to the key. An omitted version is 0, and an omitted result is `EQUAL`.
 
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
@@ -186,7 +186,7 @@ impl Etcd {
         if response.status != 200 {
             return Err(refusal(&response.body));
         }
-        // The gateway omits the value `false`.
+        // The gateway omits members with the value `false`.
         let succeeded = Document::read(&response.body).get("succeeded").is_true();
         Ok(succeeded.then_some(response.body))
     }
@@ -249,7 +249,7 @@ fn seq_of(pair: &Part) -> io::Result<Seq> {
     seq.ok_or_else(|| io::Error::other("invalid response from etcd"))
 }
 
-/// Except for `Full`, etcd might have executed the request.
+/// After any error except `Full`, etcd might have executed the request.
 fn refusal(body: &[u8]) -> Fail {
     let text = String::from_utf8_lossy(body);
     if text.contains("database space exceeded") {
@@ -287,7 +287,7 @@ impl SharedLog for Etcd {
             self.check_servers();
         }
         // etcd visits all keys in a range, even with a limit, so reading a long log without upper bounds would take
-        // quadratic time. A bounded range can contain too few entries, because merging leaves positions unused.
+        // quadratic time. A bounded range can contain fewer entries than positions, because merging leaves gaps.
         let (mut entries, mut span) = (Entries::new(), *self.span.lock());
         loop {
             let (next, left) = (entries.last().map_or(from, |(seq, _)| seq + 1), limit - entries.len());
@@ -378,7 +378,7 @@ impl SharedLog for Etcd {
                 drop(spare);
                 self.gateways.iter().for_each(|gateway| gateway.lock().move_to(server));
             }
-            // The next call asks the next server.
+            // The next call queries the next server, which may be the leader.
             Some(_) => spare.leave(),
         }
         let used = number("dbSizeInUse").or(number("dbSize"));
@@ -423,7 +423,7 @@ impl SharedLog for Etcd {
 }
 
 impl Etcd {
-    /// Defragments if much of the server's space is unused, or if etcd is full and reports no sizes.
+    /// Defragments the server if etcd is full, or if much of the server's space is unused.
     fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
         let response = gateway.request("/v3/maintenance/status", "{}")?;
         let document = Document::read(&response.body);

@@ -9,10 +9,10 @@ use crate::client::{Exchange, Keep, Response, Security, Transport};
 use crate::shared::json::{self, Document};
 use crate::shared::lock_order::LeafMutex;
 
-/// Bytes of a response, which can contain many entries of 512 KiB in base64.
+/// The maximum size of a response in bytes. A response can contain many entries of 512 KiB in base64.
 const MAX_RESPONSE: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
-/// Allows for etcd's password hash, which is deliberately slow.
+/// Long, because etcd's password hash is deliberately slow.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The system rejects a timeout of zero.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
@@ -30,7 +30,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Each endpoint is `HOST:PORT`. `timeout` limits a request with its response.
+    /// Each endpoint is `HOST:PORT`. `timeout` limits the time from the start of a request to the end of its response.
     pub fn new(
         endpoints: Vec<String>,
         security: Security,
@@ -131,8 +131,8 @@ pub struct ClusterId(LeafMutex<State>);
 #[derive(Default)]
 struct State {
     first: Option<(String, String)>,
-    /// The error after two servers have sent different cluster IDs. The error is permanent, because nobody knows which
-    /// cluster is right.
+    /// The error after two servers have sent different cluster IDs. The error is permanent, because the right cluster
+    /// is unknown.
     problem: Option<String>,
 }
 
@@ -142,7 +142,7 @@ impl ClusterId {
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
-    /// Returns `false` without a cluster ID, as in most error responses.
+    /// Returns `false` if the response has no cluster ID, like most error responses.
     pub fn check_response(&self, endpoint: &str, response: &[u8]) -> io::Result<bool> {
         let Some(id) = find(response) else { return Ok(false) };
         let mut state = self.0.lock();

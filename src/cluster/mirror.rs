@@ -27,7 +27,7 @@ const CHUNK: usize = 64 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// A random number, or 0 if unknown.
+    /// A random number that identifies the journal, or 0 if unknown.
     pub journal: u64,
     pub epoch: Epoch,
     /// The writer of the last applied entry, and the number that the writer gave to this entry. Together, they are
@@ -92,7 +92,7 @@ impl Mirror {
         Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
     }
 
-    /// Returns the total bytes without trailing zeros.
+    /// Returns the total size of the segments in bytes, without trailing zeros.
     pub fn size(&self) -> io::Result<u64> {
         let sums = Checksums::of(&self.folder, self.segments()?.iter());
         Ok(sums.files.values().flatten().map(|sum| sum.length).sum())
@@ -130,8 +130,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Executes the operations of the entry `seq`, except on missing files: their creation was purged, so a later entry
-    /// removes them.
+    /// Executes the operations of the entry `seq`. Skips operations on missing files: the entries that created these
+    /// files were purged, so a later entry removes the files.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
@@ -146,8 +146,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns a file that is missing or differs from its checksum. Does nothing if no entry was applied since the last
-    /// successful verification.
+    /// Returns the name of a file that is missing or differs from its checksum. Does nothing if no entry was applied
+    /// since the last successful verification.
     pub fn verify(&mut self) -> Option<String> {
         if self.verified == Some(self.position.done) {
             return None;
@@ -191,7 +191,7 @@ impl Mirror {
                 }
                 allow_missing(fs::rename(self.folder.join(name), target))?;
             }
-            // After a crash, earlier operations may be repeated, so `save` removes the file.
+            // After a crash, earlier operations that need the file may be repeated, so only `save` removes the file.
             Operation::Remove(name) if name.starts_with(STAGE) => self.has_stages = true,
             Operation::Copy(name, offset, from, start) => self.copy(name, offset, from, start)?,
             Operation::Remove(name) => {
@@ -241,7 +241,7 @@ impl Mirror {
 /// binlog.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
-    // The directory may belong to a standby.
+    // A standby may be using the directory.
     let lock = Folder::new(folder);
     lock.lock()?;
     if name == ASIDE {
@@ -530,7 +530,7 @@ mod tests {
         assert_eq!(sums.damaged(&folder), None);
         fs::remove_file(&path).expect("a file");
         assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"));
-        // The queue itself renamed or removed this file, so the file is not missing.
+        // A file that the queue itself has renamed or removed does not count as missing.
         sums.note(&Operation::Rename("segment.1", "old/segment.1"));
         assert_eq!(sums.damaged(&folder), None);
         fs::remove_dir_all(folder).expect("a folder");

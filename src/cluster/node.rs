@@ -21,26 +21,26 @@ use crate::shared::role::{Lease, Moment, Role, RoleBoard};
 
 /// A standby may replace the active server after this time without a sign of life.
 ///
-/// A standby measures this time up to the start of its last read, which returned every renewal confirmed before that
-/// moment. A renewal extends the lease only if the log confirms it before the lease ends, so the lease ends at most one
-/// lease duration after the standby saw the last renewal. The extra 200 ms compensate for clocks of different speeds,
-/// and for a thread that is delayed between checking the lease and writing to a socket.
+/// A standby measures this time up to the start of its last read, which returned all renewals that were confirmed
+/// before the read. A renewal extends the lease only if the log confirms the renewal before the lease ends, so the
+/// lease ends at most [`LEASE`] after the standby saw the last renewal. The extra 200 ms compensate for clocks of
+/// different speeds, and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 /// Up to this many milliseconds, chosen at random, are added to [`SILENCE`] to prevent simultaneous claims.
 const SPREAD: u64 = 200;
-/// A standby waits this much longer if another server is to become active.
+/// The additional time that a standby waits if an operator has requested that another server become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(100);
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
-/// Response size in bytes, and maximum response time. A standby adapts the number of entries per read, so that
-/// responses arrive in time even over a slow network.
+/// The intended size of a response in bytes, and its maximum duration. A standby adapts the number of entries per read,
+/// so that responses arrive in time even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
-/// A larger clock difference in milliseconds is reported. Heartbeats are up to some tenths of a second late.
+/// The maximum clock difference in milliseconds without a warning. Heartbeats are up to some tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
-/// Heartbeats for an estimate of the clock difference, because a single heartbeat can be late.
+/// The number of heartbeats for an estimate of the clock difference, because a single heartbeat can be late.
 const BEATS: usize = 10;
 
 /// If a standby has seen no activity of the active server for this long, it verifies its copy, in case it must claim
@@ -66,13 +66,13 @@ pub struct Node {
     /// `true` until the copy has been compared with the journal.
     is_new: bool,
     is_importing: bool,
-    /// The last entry that was not applied to an unrelated binlog.
+    /// The last entry that this server has read but not applied, because its directory contains an unrelated binlog.
     skipped: Seq,
     limit: usize,
     saved: Instant,
     max_silence: Duration,
     compacted: Option<Instant>,
-    /// Queue time minus local arrival time of recent heartbeats in milliseconds.
+    /// The queue time in each recent heartbeat minus the local time of its arrival, in milliseconds.
     differences: VecDeque<i64>,
     clocks_differ: bool,
 }
@@ -132,7 +132,7 @@ impl Node {
         self.mirror.position.done
     }
 
-    /// Syncs the copy first. Does nothing without a valid copy.
+    /// Syncs the copy and saves its position. Does nothing without a valid copy.
     pub fn save(&mut self) -> io::Result<()> {
         if self.mirror.is_foreign || self.mirror.is_stale {
             return Ok(());
@@ -319,7 +319,7 @@ impl Node {
         let (count, operations) = unfold(&head, operations);
         // The copy may contain some of the merged entries, but file operations can be repeated.
         if seq > self.mirror.position.done + count {
-            // Entries were purged that the copy lacks.
+            // Entries that the copy lacks have been purged.
             if self.mirror.position.done > 0 {
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");
             }
@@ -384,7 +384,7 @@ impl Node {
         let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
         let (member, path) = (self.member.clone(), self.path.clone());
         let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
-        // Bodies whose records the previous server did not write. The local file may not exist.
+        // Remove bodies for which the previous server wrote no record. The local file may not exist.
         for name in shipper.created().keys().filter(|name| name.starts_with(STAGE)) {
             let _ = storage.remove(name);
         }
@@ -398,7 +398,7 @@ impl Node {
     }
 
     fn check_space(&self) -> io::Result<()> {
-        // The space can be unknown for lack of permission.
+        // This server may lack the permission to query the space.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
         let (needed, free) = (self.mirror.size()?, space.for_segments().saturating_sub(space.used));
         if needed <= free {
@@ -431,7 +431,7 @@ impl Node {
     }
 }
 
-/// Returns the third word of the last claim's note, or 0.
+/// Returns the journal ID from the note of the last claim, or 0.
 fn journal_of(tail: &Tail) -> u64 {
     let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
     number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

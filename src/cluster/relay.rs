@@ -12,12 +12,12 @@ use std::time::Duration;
 use crate::shared::lock_order::LeafMutex;
 use socket2::{SockRef, TcpKeepalive};
 
-/// Each connection uses two threads. Further connections are closed.
+/// The maximum number of clients. Each client uses two threads. Further connections are closed.
 const MAX_CLIENTS: usize = 1000;
 const CONNECT: Duration = Duration::from_secs(1);
 const FIRST_LINE: Duration = Duration::from_secs(10);
 const STACK: usize = 64 * 1024;
-/// The first request of this protocol is inspected.
+/// The name of the protocol whose first request is inspected.
 pub const HTTP: &str = "http";
 const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];
 pub type Services = BTreeMap<String, String>;
@@ -59,8 +59,8 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Replaces the addresses of the active server. New addresses close all connections, because the old server may be
-    /// unreachable. Without addresses, new connections are rejected.
+    /// Replaces the addresses of the active server. If the addresses differ, closes all connections, because the old
+    /// server may be unreachable. Without addresses, new connections are rejected.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
         if state.targets != targets {
@@ -159,7 +159,7 @@ impl Shared {
     }
 }
 
-/// Only peeks, so the bytes of the request stay in the socket buffer.
+/// Peeks instead of reading, so the bytes of the request stay in the socket buffer.
 fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));

@@ -6,7 +6,7 @@ use std::io;
 
 /// The position of an entry, from 1. 0 means the start of the log.
 pub type Seq = u64;
-/// The term of a writer. Each claim increments it.
+/// The term of a writer. Each claim increments the epoch.
 pub type Epoch = u64;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub enum Fail {
     Conflict,
     /// The log is full and has not appended the entry.
     Full,
-    /// The entry may have been appended, or may still be.
+    /// The entry may have been appended, or may still be appended later.
     Unknown(io::Error),
 }
 
@@ -70,17 +70,17 @@ pub struct Merged {
     pub entry: Vec<u8>,
 }
 
-/// Survives the loss of a machine. Each method can block, but has a time limit.
+/// A log that survives the loss of a machine. Each method can block, but has a time limit.
 pub trait SharedLog: Send + Sync {
     /// Becomes the writer by appending `entry`. Fails unless `after` is the end of the log and `known` is the last
     /// epoch. Only a claim proves where the log ends, because a read can return an older state.
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
-    /// Fails if the entry at `after` is missing, because concurrent appends can arrive out of order.
+    /// Fails if the position `after` has no entry, because concurrent appends can arrive out of order.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
     /// Reads at most `limit` entries from position `from`, and the state of the last writer. Omits purged entries. Can
     /// fail with `StorageFull` if the log is full.
     fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)>;
-    /// With several connections, a hanging connection does not end the lease.
+    /// Returns the number of connections for renewals. With several, a hanging connection does not end the lease.
     fn renewal_connections(&self) -> usize {
         1
     }

@@ -13,19 +13,19 @@ use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
 use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 
-/// Bytes of an entry with several operations. In etcd, larger entries cost more per byte.
+/// The maximum size of an entry with several operations, in bytes. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;
-/// File bytes in one operation. In base64, the request stays below etcd's limit of 1.5 MiB.
+/// The maximum size of the data in one operation, in bytes. In base64, the request stays below etcd's limit of 1.5 MiB.
 const PIECE: usize = 512 * 1024;
 /// A larger body is appended in pieces before its record. Other entries can be appended between the pieces.
 const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
 /// The maximum time for which a body stays in the shared log without a record that refers to it.
 const STAGED: Duration = Duration::from_secs(5);
-/// The lease starts when the active server sends a request that the shared log later confirms.
+/// The duration of a lease, from the start of a request by the active server that the shared log later confirms.
 pub const LEASE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
-/// The shared log serializes appends, so more at a time would have no advantage.
+/// The maximum number of appends in flight. The shared log serializes appends, so a larger number has no advantage.
 pub const WINDOW: usize = 4;
 
 /// Several appends can be in flight, each with a fixed position. The shared log accepts an entry only directly after
@@ -71,11 +71,11 @@ struct Entry {
 struct Position {
     head: Head,
     end: Seq,
-    /// The writer and its number of the entry at `end`, or `None` for the claim.
+    /// The writer of the entry at `end`, and the writer's number of this entry. `None` if the entry is the claim.
     last: Option<(u64, u64)>,
     created: BTreeMap<String, Seq>,
     kind: EntryKind,
-    /// Unconfirmed entries, of which the first `sent` have been passed to a sending thread.
+    /// Unconfirmed entries. The first `sent` entries have been passed to a sending thread.
     ahead: VecDeque<Entry>,
     sent: usize,
 }
@@ -130,7 +130,7 @@ impl Shipper {
         self.queue.lock().push(operation);
     }
 
-    /// Queues a write of `bytes`, which refers to the shared log if the bytes are the end of a body that is there.
+    /// Queues a write of `bytes`. If `bytes` is the end of a body in the shared log, the write refers to the body.
     fn push_write(&self, name: &str, offset: u64, bytes: &[u8]) {
         let mut queue = self.queue.lock();
         let is_staged = |(body, _): &mut (Arc<Box<[u8]>>, String)| {
@@ -248,7 +248,7 @@ impl Shipper {
                             self.confirm(*seq);
                             return Ok(());
                         }
-                        // A confirmed entry may have been merged, with another head.
+                        // A confirmed entry may have been replaced by a merged entry with another head.
                         Some(_) if self.position.lock().end < *seq => return Err(self.stop()),
                         _ => {}
                     }
@@ -319,7 +319,8 @@ pub struct ShippedFolder {
 }
 
 impl ShippedFolder {
-    /// The shared log is empty or contains part of an interrupted import. Other servers cannot claim it meanwhile.
+    /// Imports the binlog into a shared log that is empty or contains part of an interrupted import. Until the import
+    /// is complete, other servers cannot claim the log.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.position.lock().kind = EntryKind::Import;
         let mut names = self.folder.list()?;
@@ -334,7 +335,7 @@ impl ShippedFolder {
                 if count == 0 {
                     break;
                 }
-                // New files consist of zeros.
+                // A new file contains only zeros, which need not be written.
                 if bytes[..count].iter().any(|byte| *byte != 0) {
                     self.shipper.push(&Operation::Write(&name, offset, &bytes[..count]));
                     self.shipper.flush()?;
@@ -377,7 +378,7 @@ impl Storage for ShippedFolder {
         self.shipper.local(self.folder.read_at(name, offset, bytes))
     }
 
-    /// Deletes still fit into a full disk, so the lease does not end.
+    /// A full disk does not end the lease, because deletes still fit into the existing segments.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
         if self.shipper.lacks_space(size) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the shared log is nearly full"));
@@ -417,7 +418,7 @@ impl Storage for ShippedFolder {
         self.shipper.must_stage(body)
     }
 
-    /// An error means that the lease has ended.
+    /// Ignores an error, which means that the lease has ended.
     fn stage(&self, body: &Arc<Box<[u8]>>, is_wanted: &dyn Fn() -> bool) {
         let _ = self.shipper.stage(body, is_wanted);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog, Tail};
 
-/// A standby's copy or a server's report is outdated if it is older than this, in milliseconds.
+/// A standby's copy or a server's report is outdated if its age exceeds this number of milliseconds.
 const LATE: u64 = 10_000;
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 const BEAT: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     };
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
-    // Another etcd server may work, and commands can be repeated.
+    // If an etcd server fails, another server may work. All commands can be repeated.
     let mut done = task(&log);
     for _ in 1..location.endpoints.len() {
         if done.is_err() {
@@ -42,7 +42,7 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// Milliseconds: the queue's time at the report, the age of a standby's copy, and how far the server's clock is
+    /// In milliseconds: the queue's time at the report, the age of a standby's copy, and how far the server's clock is
     /// ahead of the queue's time.
     time: u64,
     lag: u64,
@@ -60,7 +60,7 @@ impl Report<'_> {
 }
 
 /// Each server has a line with, separated by tabs: name, role, last entry, address, lag of a standby, clock offset, and
-/// age of the report. The role is `lost` if another server has replaced an active one. Lines with advice follow.
+/// age of the report. The role is `lost` if a claim replaced the active server. Lines with advice follow.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
     let space = log.space()?;
@@ -123,7 +123,7 @@ fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bo
     Ok((tail.beat != first.beat, tail))
 }
 
-/// Extrapolates the bytes after `entry` up to `end` from the first entries.
+/// Estimates the bytes in the entries after `entry` up to `end` from the sizes of the first few of these entries.
 fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     if entry >= end {
         return Ok(0);

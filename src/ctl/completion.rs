@@ -25,7 +25,7 @@ fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {
     row.options().into_iter().chain([&HELP])
 }
 
-/// Returns code for bash, zsh and fish.
+/// Returns the code that completes the operands in bash, zsh and fish.
 fn operands(row: &Subcommand) -> [&'static str; 3] {
     match row.takes {
         OperandKind::Tube => ["tubes", "'*:tube:_beanpole_tubes'", "-a '(__beanpole_tubes)'"],
@@ -55,7 +55,7 @@ fn value(opt: &Flag) -> [&'static str; 2] {
     }
 }
 
-/// Returns the options, the names of the subcommands, their code, and the template.
+/// Returns the options, the names of the subcommands, the code for the subcommands, and the template.
 fn bash() -> [String; 4] {
     let mut subcommands = String::new();
     for row in &SUBCOMMANDS {

@@ -187,7 +187,7 @@ fn seconds_until(time: Time, now: Time) -> u64 {
     time.nanos().saturating_sub(now.nanos()).div_ceil(1_000_000_000)
 }
 
-/// In a binlog, a reserved job has a lease that survives a restart.
+/// A job in a binlog is reserved only if it has a lease, which survives a restart.
 fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
     let stats = stats_job(job.id(), None, engine, now)?;
     let mut line = JobLine::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)))?;

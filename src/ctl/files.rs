@@ -25,7 +25,7 @@ pub fn check(call: &Call, out: &mut Out) -> Result<u8> {
     let path = Path::new(&call.operands[0]);
     let mut engine = Engine::new(Limits::NONE);
     let found = inspect(&Folder::new(path), &mut engine).map_err(at(path))?;
-    // If stdout is closed, the exit code reports the result.
+    // If stdout is closed, the exit code still reports the result.
     let _ = report(&found, &engine, out);
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }

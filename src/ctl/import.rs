@@ -1,6 +1,6 @@
 //! The subcommand `import`, which puts the jobs in the output of `export`. A buried job is put with the maximum delay,
-//! which keeps workers away, then reserved by its ID and buried. A retained idempotency key is imported by putting and
-//! deleting an empty job. Reserved jobs become ready, because their workers are not connected.
+//! so that no worker reserves it, then reserved by its ID and buried. A retained idempotency key is imported by putting
+//! and deleting an empty job. Reserved jobs become ready, because their workers are not connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use super::prelude::*;
 use super::put::MAX_REPORTS;
 use crate::engine::State;
 
-/// Bytes of a job of 1 GiB, in base64 or escaped.
+/// The maximum length of a line in bytes, which fits a job of 1 GiB in base64 or with escapes.
 const MAX_LINE: u64 = 6 << 30;
-/// Seconds. Otherwise, a job could expire before it is buried.
+/// The minimum lifetime of an imported job in seconds. Otherwise, a job could expire before it is buried.
 const MIN_TTL: u64 = 60;
 const KEPT_KEY: &str = "a key that outlives its job";
 
@@ -24,7 +24,7 @@ enum Note {
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// The priority, the delay if the server can store it, and the index of a dead letter in `origins`.
+    /// The priority, the delay if the server can store it, and the index of a dead letter's origin in `origins`.
     Bury(u32, Option<u32>, Option<u32>),
     Delete,
 }
@@ -201,11 +201,11 @@ impl Import<'_> {
         match line.content {
             Content::Job(job) => self.add_job(&tube, job),
             Content::Key(tags) => self.add_key(&tube, &tags),
-            // With `--tube`, the jobs go to another tube than the pause and the settings.
+            // With `--tube`, the jobs go to another tube, to which the pause and the settings must not apply.
             Content::Pause(_) | Content::Settings(_) if self.into.is_some() => Ok(()),
             Content::Pause(seconds) => {
                 self.results.others.pauses += 1;
-                // An empty tube is deleted with its pause unless watched.
+                // An empty tube that nobody watches is deleted together with its pause, so watch the tube.
                 let pause = format!("pause-tube {tube} {seconds}");
                 self.control(&[(format!("watch {tube}"), "WATCHING"), (pause, "PAUSED")]).map(drop)
             }

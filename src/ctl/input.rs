@@ -35,7 +35,7 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// Reads at most `limit` bytes with the line feed. Returns `false` at the end. The progress bar shows `done` jobs.
+    /// Reads a line of at most `limit` bytes. Returns `false` at the end of the file. The progress bar shows `done`.
     pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();

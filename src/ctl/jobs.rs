@@ -140,7 +140,7 @@ fn visible_stats(link: &mut Link, id: u64) -> Result<StatsReply> {
     Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default())
 }
 
-/// Statistics are queried last, because a client with only the `take` right may not see other jobs.
+/// Queries statistics last, because a client with only the `take` right may see only jobs that it has reserved.
 fn reserve_by_id(link: &mut Link, id: u64) -> Result<StatsReply> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
@@ -186,8 +186,8 @@ pub fn release(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(done?.max(code))
 }
 
-/// Prints a message if the server buries the job instead. Returns the new state. The reply to the release of a job
-/// whose tube limits the tries is always RELEASED.
+/// Releases a job, and returns its new state. Prints a message if the server buries the job instead. If the tube limits
+/// the tries, the reply is RELEASED even for a buried job.
 fn give_back(link: &mut Link, id: u64, old: &StatsReply, pri: Option<u32>, delay: u32) -> Result<&'static str> {
     let pri = pri.map_or_else(|| old.number("pri"), u64::from);
     if link.release(id, pri, delay.into())? && old.text("tries-left") != "1" {
@@ -231,7 +231,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
     }
 }
 
-/// A job that waits for more members shows that they have not been put yet.
+/// While a job waits for more members of the group, the group is incomplete even if no member is pending.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");

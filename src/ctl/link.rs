@@ -50,7 +50,7 @@ impl ServerName {
         }
     }
 
-    /// The option precedes the environment and the default.
+    /// An option has precedence over environment variables, which have precedence over the default.
     pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let in_variable = |problem: Box<Problem>, name: &str| Problem::usage(format!("{name}: {}", problem.text));
@@ -178,7 +178,7 @@ impl Link {
         }
     }
 
-    /// Reads a reply. Fails if this process uses a third of the memory, because a faulty server can list without end.
+    /// Reads a reply. Fails if this process uses a third of the memory: a faulty server could send an endless list.
     pub fn reply(&mut self) -> Result<Reply> {
         let reply = self.client.reply().map_err(|error| self.target.failed(&error))?;
         self.unchecked += reply.line.len() + reply.body.len();
@@ -195,7 +195,7 @@ impl Link {
         self.reply()
     }
 
-    /// Adds `seconds` to the timeout. `None` waits indefinitely.
+    /// Like [`Link::ask`], but the timeout is `seconds` longer, or there is no timeout if `seconds` is `None`.
     pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply> {
         let limit = self.target.timeout.zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.target.failed(&error))?;
@@ -237,7 +237,7 @@ impl Link {
         job_of(&command, self.ask(&command)?)
     }
 
-    /// Returns `false` if the job was buried because its tag limits the tries, and none was left.
+    /// Returns `false` if the job was buried because its `try` tag limits the tries, and no try was left.
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;
@@ -333,13 +333,13 @@ pub fn refusal(command: &str, line: &str) -> Box<Problem> {
     })
 }
 
-/// Commands in a batch. Two batches must fit into the socket buffers, because a server with too many unread replies
-/// stops reading.
+/// The number of commands in a batch. Two batches must fit into the socket buffers, because a server with too many
+/// unread replies stops reading.
 pub const MAX_BATCH: usize = 512;
 
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;
 
-/// Commands with unread replies. The caller interprets a reply by the note of its command.
+/// Commands with unread replies. The note of each command lets the caller interpret the reply.
 pub struct Pipeline<T> {
     bytes: Vec<u8>,
     unsent: VecDeque<T>,

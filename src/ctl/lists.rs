@@ -94,7 +94,7 @@ fn next_run(job: &JobLine) -> u64 {
     let next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
     match job.tags.0.text("cron") {
         "" => next,
-        // The reply may be a second old, and cron schedules run at the beginning of a minute.
+        // Cron schedules run at the beginning of a minute, so round the time. The reply may be a second old.
         _ => (next + 30) / 60 * 60,
     }
 }
@@ -153,7 +153,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     let mut list = Listing::new(out, call.has(&JSON));
     each_connection(&mut link, usize::MAX, &mut |stats| {
         list.add(&|| stats.object(), &|| {
-            // Every connection watches `default` at first.
+            // Every connection watches `default` at first, so only a client that watches another tube is a worker.
             let is_worker = !["", "default"].contains(&stats.text("watches"));
             let text = |key: &str| match stats.text(key) {
                 "" => "-",

@@ -105,7 +105,7 @@ impl Subcommand {
     }
 }
 
-/// Returns the exit code, or `None` if the first argument is not a subcommand.
+/// Runs a subcommand, and returns its exit code. Returns `None` if the first argument is not a subcommand.
 pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     let row = Subcommand::find(first)?;
@@ -117,7 +117,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
             _ => problem,
         }),
     });
-    // A failure must not suppress earlier output.
+    // Print earlier output even after a failure.
     let flushed = out.flush();
     let code = done.unwrap_or_else(|problem| report(&problem));
     Some(match flushed {

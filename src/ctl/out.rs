@@ -117,7 +117,7 @@ impl Listing<'_> {
     }
 }
 
-/// Returns sorted indexes. Not generic, because each instance of a sort adds 8 KB.
+/// Returns sorted indexes. Not generic, because each instance of a sort adds 8 KB to the program.
 pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
     places.sort_unstable_by(|left, right| compare(*left, *right));
@@ -160,7 +160,7 @@ pub fn on_one_line(bytes: &[u8]) -> String {
 }
 
 pub fn excerpt(body: &[u8]) -> String {
-    // At most four bytes per character.
+    // A character has at most four bytes.
     let text = on_one_line(&body[..body.len().min(EXCERPT * 4)]);
     match text.char_indices().nth(EXCERPT) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -202,7 +202,7 @@ impl Problem {
         Problem::new(EMPTY, text.into())
     }
 
-    /// A closed pipe of stdout needs no message.
+    /// If the reader of a pipe has exited, no message is needed.
     pub fn output(error: &io::Error) -> Box<Problem> {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),

@@ -33,7 +33,7 @@ const TAGS: [(&Flag, &str); 8] = [
     (&EVERY, "every"),
 ];
 
-/// Returns names and texts. A second word in a value would change the meaning of the command.
+/// Returns the name and the text of each tag. A second word in a value would change the meaning of the command.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     let mut tags = Vec::new();
     for (opt, word) in TAGS {
@@ -56,8 +56,8 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     Ok(tags)
 }
 
-/// Sends a malformed tag, with a harmless command as the body. A server without tags executes the body, and therefore
-/// sends a second reply.
+/// Sends a malformed tag, with a harmless command as the body. A server that does not support tags executes the body as
+/// a command, and therefore sends a second reply.
 pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
     const BODY: &str = "list-tube-used";
     const END: &str = "no-such-command";
@@ -88,7 +88,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let mut link = Link::open(call)?;
     for (word, _) in &tags {
-        // Without the tag, the server would execute the job body as commands.
+        // A server that does not support the tag would execute the job body as commands.
         if !knows(&mut link, word)? {
             return Err(Problem::refused(format!("the server does not support the tag {word}, which this requires")));
         }

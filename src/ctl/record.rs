@@ -153,7 +153,7 @@ impl ImportLine {
 }
 
 enum Value {
-    /// A tube name or key. The base64 form has another JSON member.
+    /// A tube name or key, and the JSON member that replaces it for a name in base64.
     Name(&'static str),
     Text(&'static str),
     Number,
@@ -186,7 +186,7 @@ pub fn members() -> Vec<&'static str> {
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(pub StatsReply);
 
-/// Tags, each after a space, and keys of unsupported data.
+/// Tags, each after a space, and the keys of data that the server does not support.
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
@@ -224,7 +224,7 @@ impl JobTags {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// The lifetime becomes at least `min_ttl` seconds.
+    /// Raises the lifetime to at least `min_ttl` seconds.
     pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| if known { tags += &tag } else { lost.push(key) };
@@ -232,7 +232,7 @@ impl JobTags {
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
         let (key, bound) = (self.key(), text("concurrency-key"));
         if !key.is_empty() {
-            // The rest of the command has up to 564 bytes.
+            // The rest of the command has up to 564 bytes, so a longer key does not fit into the line.
             let known = can.has("idp")
                 && (can.has("export") || !yaml::is_quoted_name(key))
                 && key.len() + 500 < MAX_PUT_LINE - 64;
@@ -332,11 +332,11 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
     }
 }
 
-/// Extensions on which the storage of data depends.
+/// The extensions that determine which job data the server can store.
 const ABILITIES: [&str; 11] =
     ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
 
-/// Bits for the items of [`ABILITIES`].
+/// A set of extensions. Each bit stands for an item of [`ABILITIES`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Abilities(u16);
 

@@ -9,11 +9,11 @@ use super::prelude::*;
 use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
-/// Receives an empty job, which is deleted, to learn the highest ID.
+/// The tube for an empty job, which is put to learn the highest ID and then deleted.
 const PROBE: &str = "beanpole-probe";
-/// IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
+/// The number of IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
 const PAGE: u64 = 1000;
-/// If the server rejects the job that would reveal the highest ID, this many more IDs are tried.
+/// If the server rejects the job that would reveal the highest ID, this many IDs above the known IDs are tried.
 const BEYOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ fn list_ids(link: &mut Link, (tube, state): (&str, State), mut above: u64, act: 
     }
 }
 
-/// Fails if a server sends a part of a list again, which would never end.
+/// Fails if a server sends a part of a list again, because the list would never end.
 pub fn check_progress(is_new: bool) -> Result {
     is_new.then_some(()).ok_or_else(|| Problem::refused("the server repeats a part of the list"))
 }
@@ -116,7 +116,7 @@ impl Scan {
         let id = |index: usize| scan.jobs[index].job.id;
         let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
         scan.jobs = order.into_iter().map(|index| scan.jobs[index].clone()).collect();
-        // A job may have changed its state during the scan.
+        // A job that changed its state during the scan may have been found twice.
         scan.jobs.dedup_by_key(|found| found.job.id);
         Ok(scan)
     }
@@ -302,8 +302,8 @@ struct Tracks {
     refused: HashSet<String>,
 }
 
-/// The known job IDs in a tube. Its states are listed one after the other, so a new job can have a smaller ID than a
-/// listed job. Each poll therefore repeats the ID range of the previous poll.
+/// The known job IDs in a tube. The states of a tube are listed one after the other, so a new job can have a smaller ID
+/// than a listed job. Each poll therefore repeats the ID range of the previous poll.
 struct Track {
     /// The highest ID two polls ago.
     above: u64,

@@ -1,5 +1,5 @@
-//! Subcommands for tubes: `stats`, `tubes`, `tube`, `pause`, `resume`, and with fallbacks for servers that lack
-//! `move-tube` or `flush-tube`, `move` and `clear`. Tubes can disappear between two queries.
+//! Subcommands for tubes: `stats`, `tubes`, `tube`, `pause`, `resume`, `move` and `clear`. For servers that lack
+//! `move-tube` or `flush-tube`, there are fallbacks. Tubes can disappear between two queries.
 
 use super::jobs::{for_each, free_state, state_of};
 use super::lists::name_holder;
@@ -7,7 +7,7 @@ use super::prelude::*;
 use crate::engine::State;
 use crate::protocol::beanstalk::read_settings;
 
-/// Keeps workers away from a job, for example until it is buried.
+/// A delay that prevents workers from reserving a job, for example until the job is buried.
 pub const MAX_DELAY: u32 = u32::MAX;
 
 /// Headings, and keys in the server's reply. The empty key stands for held jobs and schedules.
@@ -84,7 +84,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
 
 type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;
 
-/// `each` receives `None` if there is no such tube. Returns a message for each rejected query.
+/// Queries each tube. `each` receives `None` for a missing tube. Returns a message for each rejected query.
 pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>> {
     let mut refused = Vec::new();
     ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {
@@ -133,7 +133,7 @@ pub fn resume(call: &Call, _: &mut Out) -> Result<u8> {
 
 const BATCH: usize = 100;
 
-/// The fallback loses no job after a failure, but can leave two copies.
+/// If the fallback fails, no job is lost, but a job can exist in both tubes.
 pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
     let (from, to) = (tube(&call.operands[0])?, tube(&call.operands[1])?);
     if from == to {
@@ -173,7 +173,7 @@ fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, limit: u6
         let record = stats.as_ref().and_then(JobLine::of);
         let Some(record) = record.filter(|record| record.state.word() == state) else { continue };
         let reply = link.ask(&format!("reserve-job {id}"))?;
-        // Another client has reserved the job.
+        // Skip a job that another client has reserved.
         let Some((_, body)) = job_of("reserve-job", reply)? else { continue };
         if let Err(problem) = put_copy(link, to, &record, &body) {
             give_back(link, &record);

@@ -30,7 +30,7 @@ impl StatsReply {
         StatsReply(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
 
-    /// Names and other bytes must be quoted if necessary.
+    /// The caller must quote names and other bytes if necessary.
     pub fn push(&mut self, key: &str, value: String) {
         self.0.push((key.to_owned(), value));
     }
@@ -91,7 +91,7 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     text.split("\n- ").skip(1).map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-/// Returns the number, the remaining seconds, the tube and the key of each ended job.
+/// Returns the number, the remaining seconds, the tube and the text of each idempotency key of an ended job.
 pub fn keys(text: &[u8]) -> Vec<(u64, u64, String, Vec<u8>)> {
     let item = |line: &[u8]| {
         let (number, rest) = text::number(line.strip_prefix(b"- [")?)?;
@@ -134,7 +134,7 @@ pub fn read_name(text: &[u8]) -> String {
     quote_name(&unquote_name(text).unwrap_or_else(|| text.to_vec()))
 }
 
-/// A server needs the extension `quote` for such a name.
+/// Returns `true` for a quoted name, which only a server with the extension `quote` accepts.
 pub fn is_quoted_name(written: &str) -> bool {
     written.starts_with('"')
 }

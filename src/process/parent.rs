@@ -1,4 +1,4 @@
-//! The relation to the parent process: running in the background with a PID file, under the name gearmand, and options
+//! The relation to the parent process: a background mode with a PID file, for the program name gearmand, and options
 //! that tie the program to its parent, such as a test suite, a Makefile or a supervisor.
 
 use std::fs::{File, OpenOptions};
@@ -48,7 +48,7 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// The standard files become /dev/null, except stderr with `keeps_stderr`.
+    /// Replaces the standard files with /dev/null. With `keeps_stderr`, stderr stays.
     pub fn announce(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
@@ -107,7 +107,7 @@ impl ReadyFile {
         Ok(ReadyFile(number))
     }
 
-    /// Closes the file, unless it is a standard file.
+    /// Writes `names`. Closes the file, unless it is a standard file.
     #[allow(unsafe_code)]
     pub fn announce(self, names: &[String]) -> io::Result<()> {
         // SAFETY: [`ReadyFile::claim`] has checked that the file is open, and no other code uses the file.
@@ -123,7 +123,7 @@ impl ReadyFile {
 pub struct PortFile(FileEntry);
 
 impl PortFile {
-    /// Readers never see an incomplete file.
+    /// Replaces the file in one step, so readers never see an incomplete file.
     pub fn write(path: &Path, address: Option<SocketAddr>) -> io::Result<PortFile> {
         let port = address.map(|address| address.port());
         let port = port.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the server has no TCP port"))?;
@@ -150,7 +150,7 @@ impl Parent {
         Parent { id, end: system::end_of(id), is_reparented: is_reparented(id) }
     }
 
-    /// A thread raises SIGTERM when the parent ends.
+    /// Starts a thread that raises SIGTERM when the parent ends.
     pub fn tie(self) -> io::Result<()> {
         std::thread::Builder::new().name("parent".to_owned()).stack_size(64 * 1024).spawn(move || {
             self.wait();

@@ -59,7 +59,7 @@ pub fn stand_by(
                 }
             }
             Ok(Step::Active(active)) => {
-                // The server will listen on these addresses.
+                // Free the addresses on which the server will listen.
                 drop((follower, status));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
@@ -76,7 +76,7 @@ pub fn stand_by(
 struct Follower {
     relay: Option<Relay>,
     epoch: u64,
-    /// Logged since the shared log last responded.
+    /// Problems that were logged after the last response from the shared log.
     problems: Vec<io::ErrorKind>,
 }
 
@@ -190,8 +190,8 @@ pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::
     Ok(switching)
 }
 
-/// The server will stop. If another server takes over, this process becomes a standby, so the service manager must not
-/// expect its end.
+/// Reports that the server will stop. If another server takes over, this process becomes a standby, so the service
+/// manager must not expect its end.
 pub fn leave(active: &Active, switching: &AtomicBool) {
     active.board().note(|figures| figures.role = Role::Closing);
     let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };

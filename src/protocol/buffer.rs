@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// In bytes. A chunk is freed only when all its bytes have been sent, so a single buffer of a slow client could grow
-/// without bound.
+/// The maximum size of a shared buffer in bytes. A buffer is freed only when all its bytes have been sent, so a single
+/// buffer of a slow client could grow without bound.
 const CHUNK: usize = 256 * 1024;
-/// Initial bytes of a buffer, sufficient for most replies.
+/// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
-/// A reply is appended to a buffer with this many free bytes. A longer reply can grow the buffer beyond [`CHUNK`].
+/// A reply is appended to a buffer that has at least this many free bytes. A longer reply can exceed [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 /// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;
@@ -38,16 +38,16 @@ impl Chunk {
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Chunk>,
-    /// Sent bytes at the start of the first chunk.
+    /// The number of bytes at the start of the first chunk that have been sent.
     sent: usize,
-    /// Sums over all chunks except the last, which can grow. Every reply needs the total length.
+    /// Sums over all chunks except the last, which can grow. Stored, because every reply needs the total length.
     settled: Sums,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     length: usize,
-    /// Bytes of the buffers, excluding shared bodies.
+    /// The capacity of the buffers in bytes, excluding shared bodies.
     capacity: usize,
     shared: usize,
 }
@@ -151,7 +151,7 @@ impl Output {
         self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut sent)))
     }
 
-    /// Returns the unsent bytes unless they are in several chunks.
+    /// Returns the unsent bytes, or `None` if they are in several chunks.
     pub fn only(&self) -> Option<&[u8]> {
         let mut chunks = self.chunks.iter();
         match (chunks.next(), chunks.next()) {
@@ -181,7 +181,7 @@ impl Output {
         assert_eq!(self.sent, 0, "more was sent than was waiting");
     }
 
-    /// Returns bytes, excluding bodies shared with jobs.
+    /// Returns the size in memory in bytes, excluding bodies shared with jobs.
     pub fn footprint(&self) -> u64 {
         (self.capacity() + self.chunks.capacity() * size_of::<Chunk>()) as u64
     }

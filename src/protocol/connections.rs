@@ -25,7 +25,7 @@ pub struct ClientInfo {
     pub last_exception: Option<JobId>,
 }
 
-/// Beanstalk clients have an entry only if they are named or authenticated. The others use no memory here.
+/// Beanstalk clients have an entry only if they are named or authenticated, to save memory.
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     clients: Vec<Option<Box<ClientInfo>>>,
@@ -137,7 +137,7 @@ impl ConnectionPage {
 
 type ClientPage = SortedPage<ClientHandle>;
 
-/// Adds connections from client ID `from` on that the client may view, and that have a text value with `filter` in it.
+/// Adds the connections from client ID `from` on that the client may view and that have `filter` in a text value.
 pub fn offer_clients(page: &mut ClientPage, from: &mut u32, filter: &[u8], context: &mut Context) -> Progress {
     let Context { engine, registry, peers, access, now, .. } = context;
     let connections = Connections { registry, peers: *peers, access: access.as_deref(), now: *now };
@@ -242,7 +242,7 @@ pub struct VisibleSums {
 }
 
 impl VisibleSums {
-    /// Returns the statistics after the last tube.
+    /// Adds further tubes to the sums. Returns the sums after the last tube.
     pub fn advance(&mut self, context: &mut Context) -> Option<Stats> {
         if context.sees_all() {
             return Some(context.stats());

@@ -27,7 +27,7 @@ macro_rules! table {
     };
 }
 
-/// IDs count the rows of all tables: beanstalk, Gearman packets, Gearman text commands, Workq, HTTP routes.
+/// The position of a command in all tables: beanstalk, Gearman packets, Gearman text commands, Workq, HTTP routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandId(u8);
 

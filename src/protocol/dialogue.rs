@@ -9,7 +9,7 @@ use super::{
 };
 use crate::engine::{Body, ClientId, Engine, Event, JobId, LongCommand, NoJob, ReservePolicy};
 
-/// A request's binlog records exceed its size in memory by at most this.
+/// The maximum number of bytes by which a request's binlog records exceed the request's size in memory.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
 /// Large decoders are boxed to keep idle beanstalk connections small.
@@ -65,8 +65,8 @@ impl Wire {
         }
     }
 
-    /// Returns a function that computes the reply bytes of the next TLS record. Each Gearman packet gets its own
-    /// record, because some Gearman libraries process a second packet of a record only when more data arrives.
+    /// Returns a function that computes how many reply bytes the next TLS record contains. Each Gearman packet gets its
+    /// own record, because some Gearman libraries process a second packet of a record only when more data arrives.
     #[cfg(feature = "tls")]
     pub fn unit(self) -> fn(&[u8]) -> usize {
         match self {
@@ -105,7 +105,7 @@ impl Dialogue {
         })
     }
 
-    /// Only decodes frequent requests. A body can stay in `bytes` until [`Request::own`].
+    /// Decodes only frequent requests. A body can stay in `bytes` until [`Request::own`].
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         let Dialogue::Beanstalk(decoder) = self else { return None };
         decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
@@ -167,7 +167,7 @@ impl Dialogue {
             (Dialogue::Gearman(_), Command::Gearman(command)) => gearman::execute(command, context, out),
             (Dialogue::Workq(_), Command::Workq(request)) => workq::execute(*request, context, out),
             (Dialogue::Http(decoder), Command::Http(request)) => http::execute(*request, decoder, context, out),
-            // Formatting both would add 100 KiB of derived `Debug` code to the program.
+            // Formatting the decoder and the command would add 100 KiB of derived `Debug` code to the program.
             _ => unreachable!("a command of another protocol"),
         }
     }
@@ -217,7 +217,7 @@ impl Request {
         }
     }
 
-    /// Returns the maximum bytes of the request's binlog records.
+    /// Returns the maximum size of the request's binlog records in bytes.
     pub fn log_size(&self) -> u64 {
         match for_each_protocol!(&self.command, Command, it => it.is_logged()) {
             true => self.footprint() + RECORD_OVERHEAD,
@@ -225,7 +225,7 @@ impl Request {
         }
     }
 
-    /// Returns the additional bytes for a volatile job that this request makes durable, or for the copy of a schedule.
+    /// Returns the size in the log of a volatile job that this request makes durable, or of the copy of a schedule.
     pub fn copied_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         match &self.command {
             Command::Gearman(gearman::Command::Submit(job)) if job.background => {
@@ -287,7 +287,7 @@ pub fn notify(event: &Event, engine: &Engine, clients: &mut ClientRegistry, host
     match clients.get_mut(event.client()) {
         Some(info) if info.wire == Wire::Gearman => gearman::notify(event, info, host, out),
         Some(info) if info.wire == Wire::Workq => workq::notify(event, engine, info, out),
-        // HTTP clients reserve a job only to bury it immediately.
+        // HTTP clients need no events: they reserve a job only to bury it immediately.
         Some(info) if info.wire == Wire::Http => {}
         _ => beanstalk::notify(event, engine, out),
     }

@@ -24,7 +24,7 @@ pub type Decision = Option<Result<(), Denied>>;
 
 const NAME_BYTES_PER_STEP: usize = 16;
 
-/// Ignores case. Returns the protocol, the name and the required rights of each match.
+/// Finds commands by name, ignoring case. Returns the protocol, the name and the required rights of each match.
 pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     let others = CommandId::all().map(CommandId::entry).filter(|entry| entry.is_request && entry.wire != Wire::Http);
     let others = others.map(|it| (it.wire.name(), format!("{} {}", it.name, it.object).trim_end().to_owned(), it.need));
@@ -89,7 +89,7 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Checks items until one is denied. `check` returns the steps.
+/// Checks items until one is denied. `check` returns the number of engine steps for an item.
 fn each<T>(
     items: impl Iterator<Item = T>,
     engine: &mut Engine,

@@ -102,7 +102,7 @@ pub struct Facts {
     /// Sixteen random hexadecimal digits that do not form a decimal number.
     pub id: String,
     pub hostname: String,
-    /// Without the colon before the job ID.
+    /// The prefix of Gearman job handles, without the colon before the job ID.
     pub handle_prefix: Box<[u8]>,
     pub os: String,
     pub platform: String,
@@ -117,7 +117,7 @@ pub struct Usage {
     pub user_micros: u64,
     pub system_micros: u64,
     pub rejected_connections: u64,
-    /// Bytes at the last measurement, or 0 without a measurement.
+    /// Resident memory in bytes at the last measurement, or 0 before the first measurement.
     pub resident: u64,
     pub open_files: u64,
     pub failed_auths: u64,
@@ -152,7 +152,7 @@ impl Peers for () {
     }
 }
 
-/// The engine stays locked while a context exists.
+/// The parts of the server that a command can access. The engine stays locked while a context exists.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
     pub counters: &'a mut CommandCounters,
@@ -168,12 +168,12 @@ pub struct Context<'a> {
     pub client: ClientId,
     /// `true` if commands must not wait, because the client has half-closed its connection.
     pub half_closed: bool,
-    /// The input. Some requests refer to a body in it.
+    /// The input, which still contains the bodies of some requests.
     pub input: &'a [u8],
 }
 
 impl<'a> Context<'a> {
-    /// The client has all rights, and the server has no binlog.
+    /// Returns a context in which the client has all rights and the server has no binlog.
     pub fn plain(
         engine: &'a mut Engine,
         (counters, registry): (&'a mut CommandCounters, &'a mut ClientRegistry),
@@ -202,7 +202,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// What a verbose server logs about a command.
+/// The properties of a command that a verbose server logs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogSubject {
     pub id: Option<u64>,
@@ -215,7 +215,7 @@ pub struct LogSubject {
 }
 
 impl LogSubject {
-    /// Omits lists, and the second of two tubes.
+    /// Omits lists, and the second tube if there are two.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),
@@ -303,11 +303,11 @@ impl Flow {
 
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeLimits {
-    /// For bodies that serve as unique IDs.
+    /// Computes fingerprints of bodies that serve as unique IDs.
     pub fingerprints: Fingerprints,
     pub max_job_size: u32,
     pub extensions: beanstalk::Extensions,
-    /// Bytes available for incomplete bodies.
+    /// The memory available for incomplete bodies, in bytes.
     pub room: u64,
     pub max_packet: u32,
 }

@@ -9,7 +9,7 @@ use crate::engine::{Past, PastJob, Progress, Steps};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The statistic to sort by, or `None` for the name, which also decides between equal statistics.
+    /// The statistic to sort by, or `None` for the name, which also orders items with equal statistics.
     pub figure: Option<usize>,
     pub descending: bool,
 }
@@ -75,7 +75,7 @@ impl<V> SortedPage<V> {
     }
 
     pub fn footprint(&self) -> u64 {
-        // Items in sort order leave the nodes of the map half full. Each name has its own allocation.
+        // Inserting items in sort order leaves the nodes of the map half full. Each name has its own allocation.
         let row = 2 * size_of::<(Key, u64, V)>() + 24;
         let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
         let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
@@ -88,7 +88,7 @@ impl<V> SortedPage<V> {
         row
     }
 
-    /// Adds an item that is among the first `limit` so far. Returns `true` if it was added.
+    /// Adds an item unless `limit` earlier offered items precede it. Returns `true` if it was added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let key = self.order.key(value, name);
@@ -133,7 +133,7 @@ impl<V> SortedPage<V> {
     }
 }
 
-/// Engine steps. Each 64 bytes of output cost another step.
+/// Engine steps for each job. Each 64 bytes of output cost another step.
 const STEPS_PER_JOB: u64 = 2;
 
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl HistoryWalk {
         Progress::Done
     }
 
-    /// Returns `before` for the next page.
+    /// Returns the value of `before` for the next page.
     pub fn next(&self, past: &Past) -> Option<u64> {
         (self.left == 0 && self.before > past.numbers().0).then_some(self.before)
     }

@@ -16,7 +16,7 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Parses 64 bits after optional spaces. A sign is an error.
+/// Parses a 64-bit number after optional spaces. A sign is an error.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut rest = bytes;
     while let [b' ', tail @ ..] = rest {
@@ -97,7 +97,7 @@ pub fn is_tube_name(bytes: &[u8]) -> bool {
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
 }
 
-/// In bytes, without quotes and escapes. The limit of Gearman function names.
+/// The maximum length of a name in bytes, without quotes and escapes. The same limit as for Gearman function names.
 pub const MAX_QUOTED_NAME: usize = 512;
 
 /// Adds quotes, and a backslash before `"` and `\`. Bytes outside printable ASCII become `\xNN`.
@@ -138,7 +138,7 @@ pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text).filter(|(name, _)| is_any_name(name))
 }
 
-/// The name, with or without quotes, is the whole text.
+/// Parses a name, with or without quotes, that is the whole text.
 pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     match unquote_name(text) {
         Some((name, rest)) => rest.is_empty().then(|| (&*name).into()),

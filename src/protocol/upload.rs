@@ -4,7 +4,7 @@
 use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
-/// Bytes that [`Upload::gap`] initializes at a time.
+/// The number of bytes that [`Upload::gap`] initializes at a time.
 const WINDOW: usize = 64 * 1024;
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
@@ -47,7 +47,7 @@ impl Upload {
         (!self.is_dropped).then_some(self)
     }
 
-    /// Doubles the capacity up to the size of the data. Drops them if an allocation exceeds `room` or fails.
+    /// Doubles the capacity up to the size of the data. Drops the data if an allocation exceeds `room` or fails.
     fn reserve(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
         let needed = (self.filled + more as u64).min(self.size) as usize;
@@ -120,7 +120,7 @@ impl<C> Arriving<C> {
         Arriving { command, body, end: [0; 2], end_filled: 0 }
     }
 
-    /// Returns `None` if bytes are missing, and otherwise whether CR LF follows the body.
+    /// Returns `None` if bytes are missing, `Some(true)` if CR LF follows the body, and otherwise `Some(false)`.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<bool> {
         self.body.take(input, room)?;
         while let Some(end) = self.end.get_mut(self.end_filled) {

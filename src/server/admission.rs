@@ -35,10 +35,10 @@ impl Refusal {
     }
 }
 
-/// Enough HTTP connections for browsers and scrapers, and few enough to check all of them at once.
+/// The number of HTTP connections that are kept: enough for browsers and scrapers, and few enough to check all at once.
 pub const MAX_HTTP: usize = 64;
 
-/// HTTP connections above [`MAX_HTTP`] that are accepted until idle connections are closed.
+/// The number of HTTP connections above [`MAX_HTTP`] that are accepted until idle connections are closed.
 const EXTRA_HTTP: usize = 16;
 
 /// Additional HTTP connections for Unix sockets and loopback addresses.
@@ -63,8 +63,8 @@ impl Admission {
         Admission { limit, local_limit, address_limit, connections, http, addresses, memory }
     }
 
-    /// Lowers the limits so that connections leave `spare` descriptors to the server, which itself uses `open`
-    /// descriptors. Returns `false` if no connection would be admitted.
+    /// Lowers the limits so that at least `spare` descriptors stay free. `open` is the number of open descriptors,
+    /// including those of connections. Returns `false` if no connection would be admitted.
     pub fn keep_descriptors(&self, open: usize, spare: usize, file_limit: usize) -> bool {
         let own = open.saturating_sub(self.connections.load(Ordering::Acquire)) + spare;
         let excess = self.local_limit.saturating_sub(file_limit.saturating_sub(own));
@@ -100,7 +100,7 @@ impl Admission {
         let (Some(limit), Some(address)) = (self.address_limit, peer.ip()) else { return Ok(()) };
         let mut addresses = self.addresses.lock();
         let count = addresses.entry(address).or_default();
-        // The number is removed at 0, because `limit` is at least 1.
+        // `limit` is at least 1, so this error leaves no entry with the number 0.
         if *count >= limit {
             return Err(Refusal::Address);
         }
@@ -108,8 +108,8 @@ impl Admission {
         Ok(())
     }
 
-    /// If there are more than [`MAX_HTTP`] HTTP connections, returns `true`, and with `evicts`, counts one less: the
-    /// caller must then close one. Concurrent callers do not close too many, because each of them counts first.
+    /// Returns `true` if there are more than [`MAX_HTTP`] HTTP connections. With `evicts`, also subtracts one, which
+    /// the caller must then close. Concurrent callers do not close too many, because each caller subtracts first.
     pub fn evict_http(&self, evicts: bool) -> bool {
         let less = |count: usize| (count > MAX_HTTP).then(|| count - usize::from(evicts));
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()

@@ -8,13 +8,13 @@ use super::segments;
 use crate::binlog::SyncMode;
 use crate::protocol::Output;
 
-/// Pause while deferred work is left, so that other threads get CPU time even with few CPUs.
+/// The pause between turns while deferred work is left, so that other threads get CPU time even with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 
-/// Interval between checks for memory to return to the system.
+/// The minimum interval between returns of memory that are not urgent.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause after an urgent return of memory, as a multiple of its duration, because it blocks other threads.
+/// An urgent return of memory blocks other threads, so the following pause is this many times as long as the return.
 const SHARE: u32 = 20;
 
 pub fn run_timer(hub: &Hub) {
@@ -24,7 +24,7 @@ pub fn run_timer(hub: &Hub) {
     while hub.alarm.wait(&hub.clock) {
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine.has_deferred());
         if let Some(log) = &hub.log {
-            // During a slow sync of this thread, no spare thread would take over.
+            // Do not sync here, because no spare thread takes over from this thread during a slow sync.
             log.commit(hub, false, &mut scratch.out);
         }
         hub.clear_discarded();
@@ -40,8 +40,8 @@ pub fn run_timer(hub: &Hub) {
     }
 }
 
-/// Maximum pause after a sync, and the number of checks whether enough replies wait. During the pause, clients that
-/// received replies send new commands, which can share the next sync.
+/// The maximum pause after a sync, and the number of checks that end the pause if enough replies wait. During the
+/// pause, clients that received replies send new commands, which can share the next sync.
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_CHECKS: u32 = 8;
 

@@ -25,16 +25,16 @@ use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
 use crate::protocol::{end_wait, Dialogue, Flow, Output, Request, Wire};
 
-/// Commands before the engine is unlocked.
+/// The maximum number of commands that are executed before the engine is unlocked.
 const BATCH: usize = 128;
 
-/// Engine steps. [`BATCH`] such commands use up the default step budget.
+/// The engine steps charged for a command. [`BATCH`] commands use up the default step budget.
 const COMMAND: u64 = 8;
 
-/// Approximate bytes that are read from one connection while other connections wait.
+/// The approximate number of bytes that are read from one connection while other connections wait.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-/// Command batches of one connection in a row. `TURNS_BESIDE_OTHERS` applies if other connections have queued work.
+/// The maximum number of consecutive turns of a connection, and the number if other connections have queued work.
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
@@ -286,7 +286,7 @@ impl Connection {
         write_state
     }
 
-    /// `true` if there may be unprocessed input, including its end.
+    /// `true` if there may be unprocessed input, including the end of the input.
     fn has_more(&self, input: &Input) -> bool {
         input.start < input.end || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
@@ -399,7 +399,7 @@ impl Connection {
         }
     }
 
-    /// Executes requests in one turn. Returns `false` without a complete request, or if it has joined the shared turn.
+    /// Executes requests in one turn. Returns `false` without a complete request, or after joining the shared turn.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
         // A complete body is charged to its new job, so release the charge for its input first.
@@ -478,7 +478,7 @@ impl Connection {
                 request.is_permitted(&mut context)
             });
             if body.is_some() || !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // The later requests usually need far less space than their maximum.
+                // Wait only for this command: later commands usually need far less space than their maximum.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, body, is_spent: false };

@@ -24,10 +24,10 @@ use crate::shared::role::Lease;
 
 const SLICES: usize = 16;
 
-/// The owner sends the rest, so that one connection does not delay the timer thread or other pool threads.
+/// The maximum number of writes per flush. The owner sends the rest, so that one connection delays no other thread.
 const ROUNDS: usize = 4;
 
-/// In bytes. Allocating a buffer for every batch of pipelined commands would cost more than the commands.
+/// Buffers up to this size in bytes are kept: allocating a buffer for each batch would cost more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// An outbox that uses more bytes than this is freed on another thread.
@@ -124,8 +124,8 @@ impl OutboxState {
         self.unsent.as_ref().and_then(|unsent| unsent.stuck)
     }
 
-    /// Charges output above `CONNECTION_COST`. A writing thread does this after its write, so the call then does
-    /// nothing.
+    /// Charges output above `CONNECTION_COST`. During a write, does nothing, because the writing thread charges the
+    /// output after the write.
     fn charge(&mut self, memory: &Memory) {
         let Some(unsent) = self.unsent.as_mut().filter(|_| self.writer == Writer::None) else { return };
         let mut footprint = unsent.output.footprint();
@@ -142,7 +142,7 @@ impl OutboxState {
         }
     }
 
-    /// `some` is `true` if the last write sent part of the output.
+    /// Records that the socket is full. `some` is `true` if the last write sent part of the output.
     fn block(&mut self, some: bool) {
         let stuck = &mut self.unsent().stuck;
         if some || stuck.is_none() {
@@ -150,7 +150,7 @@ impl OutboxState {
         }
     }
 
-    /// Returns `true` if the owner must be notified. Freeing the output may be slow, so it is freed with the
+    /// Returns `true` if the owner must be notified. Freeing the output may be slow, so the output is freed with the
     /// connection.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
@@ -237,7 +237,7 @@ impl Outbox {
             // Without the lost earlier output, later output would be wrong.
             *out = Output::new();
         }
-        // Appending to an empty outbox moves the thread's buffer, which a waiting client without replies must not get.
+        // Append nothing for a waiting client without replies: appending would move the thread's buffer.
         if !out.is_empty() {
             state.unsent().output.append(out);
         }
@@ -247,7 +247,7 @@ impl Outbox {
         state.length() > 0 && state.delay_reasons == 0
     }
 
-    /// Returns the bytes of pending output, and the time since which the socket has been full.
+    /// Returns the memory of pending output in bytes, and the time since which the socket has been full.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
         state.unsent.as_ref().map_or((0, None), |unsent| (unsent.memory_used(), unsent.stuck))
@@ -269,7 +269,7 @@ impl Outbox {
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.delay_reasons -= 1;
-        // If the client half-closed during the delay, its owner ignored that, and the client still waits.
+        // If the client half-closed during the delay, the owner ignored this, and must now end the client's wait.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
         if resume {
@@ -326,7 +326,7 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token as usize));
     }
 
-    /// `more` means that the owner has work and must be notified when it can continue. Otherwise, no event wakes it.
+    /// With `more`, the owner has work, and is notified when it can continue. Otherwise, no event wakes the owner.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.writer != Writer::None || state.length() > 0;
@@ -495,7 +495,7 @@ fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
 }
 
 pub enum Message {
-    /// Harmless if the number was reused.
+    /// The connection can continue. Harmless if another connection has the number by now.
     Resume(usize),
     Renew(Arc<AccessTable>),
     /// Drop the sender when all earlier input and messages have been processed.

@@ -1,6 +1,6 @@
-//! Which replies wait for the log, and when the log's threads write and sync: after a pool thread has served several
-//! connections, a single write (with `-f0` also a sync) makes all their replies durable. On a slow disk, the log's
-//! threads write and sync instead, so that commands that do not need the disk are not delayed.
+//! Decides which replies wait for the log, and when the log's threads write and sync. After a pool thread has served
+//! several connections, a single write (with `-f0`, also a sync) makes all their replies durable. On a slow disk, the
+//! log's threads write and sync instead, so that commands that do not need the disk are not delayed.
 //!
 //! Enforces promises P12 and P14 of beanpole-promises(7).
 
@@ -26,7 +26,7 @@ const EARLY_SYNC_BYTES: u64 = 32 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     position: u64,
-    /// `true` if the reply acknowledges a new job. Only such replies are not sent while the disk fails.
+    /// `true` if the reply acknowledges a new job or a result. While the disk fails, only these replies are withheld.
     is_put: bool,
 }
 
@@ -85,8 +85,8 @@ impl Durability {
         }
     }
 
-    /// Returns `None` if replies to commands that changed the required positions need not wait. The engine must be
-    /// locked.
+    /// Returns `None` if the replies to commands need not wait. `before` and `after` are the required positions before
+    /// and after the commands. The engine must be locked.
     pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
         let is_put = after.put_count > before.put_count;
         let must_wait =
@@ -157,7 +157,7 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
-            // No reply depends on the new records, such as reservations, so sync them with later records.
+            // No reply depends on the new records, for example of reservations, so sync them with later records.
             SyncMode::Always if self.held.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
@@ -203,7 +203,7 @@ impl Durability {
             released.extend(held.pop_front());
         }
         if self.wal.is_failing() {
-            // All changes are valid. Only the acknowledgment of a new job must wait until the disk recovers.
+            // All changes are valid. Only acknowledgments of new jobs and of results must wait until the disk recovers.
             let all = std::mem::take(&mut *held).into_iter();
             let (keep, released_now): (_, VecDeque<HeldReply>) = all.partition(|reply| reply.promise.is_put);
             *held = keep;
@@ -227,8 +227,8 @@ impl Durability {
         is_due
     }
 
-    /// Returns `true` if a sync may begin. During other syncs, a sync must write [`EARLY_SYNC_BYTES`] or serve more
-    /// replies than they do, because fewer and larger syncs serve more clients.
+    /// Returns `true` if a sync may begin. While other syncs run, a sync must write [`EARLY_SYNC_BYTES`] or serve more
+    /// replies than the running syncs, because fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {

@@ -116,7 +116,7 @@ impl Server {
         })
     }
 
-    /// The order is unspecified. Blocks other clients while it copies the data.
+    /// Returns all tubes in unspecified order. Blocks other clients while copying the data.
     pub fn tubes(&self) -> Vec<TubeInfo> {
         self.hub.with_engine(|engine, now| {
             let stats = engine.tube_names().filter_map(|name| engine.tube_stats(name, now));
@@ -132,8 +132,8 @@ impl Server {
         })
     }
 
-    /// Returns the jobs of a tube in unspecified order. Scans all jobs of the server, and blocks other clients
-    /// meanwhile.
+    /// Returns the jobs of a tube in unspecified order. Scans all jobs of the server, and blocks other clients during
+    /// the scan.
     pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
         self.hub.with_engine(|engine, now| {
             let mut ids = Vec::new();
@@ -164,8 +164,8 @@ impl Server {
         })
     }
 
-    /// Deletes all jobs, including reserved jobs, and returns their number. Connections, watched tubes and pauses
-    /// remain, and so may jobs that are put concurrently.
+    /// Deletes all jobs, including reserved jobs, and returns their number. Keeps connections, watched tubes and
+    /// pauses. Jobs that are put concurrently may remain.
     pub fn clear(&self) -> usize {
         let mut scratch = TurnScratch::default();
         let (mut from, mut count) = (0, 0);

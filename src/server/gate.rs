@@ -16,13 +16,12 @@ use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system;
 
-/// At this limit, listeners wait briefly and then reject new clients.
+/// The maximum number of unauthenticated clients. At this limit, listeners wait briefly and then reject new clients.
 pub const MAX_UNAUTHENTICATED: usize = 1024;
 
-/// Includes the time for the TLS handshake.
+/// The time limit for authentication, including the TLS handshake.
 pub const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delay of the reply to a wrong token.
 pub const FAILED_AUTH_DELAY: Duration = Duration::from_secs(1);
 
 /// Minimum time between two lines of a [`LogLimit`].
@@ -42,7 +41,7 @@ impl Gate {
         Ok(Gate { path: path.to_owned(), table })
     }
 
-    /// If this fails, the old contents stay in force.
+    /// Reads the access file again. After an error, the old contents stay in force.
     pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
         let table = Arc::new(read(&self.path)?);
         *self.table.lock() = table.clone();
@@ -69,7 +68,7 @@ impl Gate {
     }
 }
 
-/// Limits a log line that clients can cause: the time of the last line, and the number of later events.
+/// Limits a log line that clients can cause. Contains the time of the last line, and the number of later events.
 pub struct LogLimit(LeafMutex<(Option<Instant>, u64)>);
 
 impl LogLimit {

@@ -42,7 +42,7 @@ pub struct Process {
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
-/// Minimum interval, because counting many open files is slow.
+/// The minimum interval between measurements, because counting many open files is slow.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Process {
@@ -120,12 +120,12 @@ impl Host for Process {
     }
 }
 
-/// The number comes from the random keys of the standard library's hash tables, and is unpredictable.
+/// Returns an unpredictable number, which comes from the random keys of the standard library's hash tables.
 pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// Contains a letter other than "e", because YAML parsers would read other digits as a number.
+/// Returns hexadecimal digits with a letter other than "e", because YAML parsers would read others as a number.
 fn identity() -> String {
     loop {
         let id = format!("{:016x}", random());
@@ -138,8 +138,8 @@ fn identity() -> String {
 /// The exit code of beanstalkd, and the reason why the process could not change its user.
 pub type UserError = (u8, String);
 
-/// Restricts the process before threads exist: its programs cannot gain privileges, and other users cannot read new
-/// files without an explicit mode. An embedding program decides this itself.
+/// Restricts the process before threads exist: programs that it executes cannot gain privileges, and other users cannot
+/// read new files without an explicit mode. An embedding program decides this itself.
 pub fn harden() {
     if let Err(error) = system::forbid_privileges() {
         log::warn!("privileges of other programs cannot be given up: {error}");

@@ -29,14 +29,14 @@ use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLi
 use crate::settings::config::Config;
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, ENGINE};
 
-/// Deadlines, and likewise deferred work, use at most 1/`BACKGROUND_SHARE` of a turn's engine steps.
+/// Deadlines and deferred work each use at most 1/`BACKGROUND_SHARE` of a turn's engine steps.
 const BACKGROUND_SHARE: u64 = 2;
 
-/// The history uses at most 1/`HISTORY_PART` of the memory limit. None below `MIN_MEMORY_FOR_HISTORY` bytes.
+/// The history uses at most 1/`HISTORY_PART` of the memory limit, or nothing below `MIN_MEMORY_FOR_HISTORY` bytes.
 const HISTORY_PART: usize = 16;
 const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
-/// One round processes many deadlines in quick succession, while an isolated deadline is not delayed.
+/// The pause after processing deadlines, so that each round processes many. An isolated deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
 pub struct Core {
@@ -171,7 +171,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.step_divisor.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // No later command or deadline may come, so complete deferred work now.
+        // With a manual clock, no later turn may follow, so complete deferred work now.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);

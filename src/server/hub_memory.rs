@@ -10,10 +10,10 @@ const EVENTS_FACTOR: usize = 16;
 /// Bytes of unread events that are allowed when all memory is used.
 const MIN_EVENTS: usize = 16 << 10;
 
-/// Like `MIN_EVENTS`, if unread replies exceed their share of memory and the client's socket is full.
+/// Like `MIN_EVENTS`, for a client whose socket is full while unread replies exceed their share of memory.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
-/// Values that the timer thread frees before it checks for deadlines. Freeing may be slow.
+/// The maximum number of values that the timer thread frees before it checks for deadlines. Freeing may be slow.
 const DROPPED: usize = 16;
 
 /// Delay before freed memory is returned to the system, or `GIVE_BACK_SOON` if this is urgent.
@@ -52,7 +52,7 @@ impl Hub {
         }
     }
 
-    /// Frees a large value on the timer thread, or with a manual clock, which has no such thread, immediately.
+    /// Frees a large value on the timer thread, or immediately with a manual clock, for which there is no timer thread.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock.is_manual() {
             return;

@@ -18,10 +18,10 @@ use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 use crate::shared::lock_order::LeafMutex;
 
-/// Pause when a connection cannot even be rejected for lack of memory or descriptors.
+/// The pause if a connection cannot even be rejected for lack of memory or descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How often, and at which interval, a listener waits for fewer unauthenticated clients.
+/// The number and the interval of checks while a listener waits for fewer unauthenticated clients.
 const UNAUTHENTICATED_CHECKS: u32 = 200;
 const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -99,7 +99,7 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Waits briefly, because most clients authenticate quickly.
+    /// Returns `true` if another client may be accepted. Waits briefly, because most clients authenticate quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..UNAUTHENTICATED_CHECKS {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {

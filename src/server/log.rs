@@ -19,7 +19,7 @@ use crate::shared::files;
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// In milliseconds. Afterwards, lines are dropped immediately, because threads that serve clients also write log lines.
+/// The wait for stderr in milliseconds. Then, lines are dropped, because threads that serve clients also log lines.
 const PATIENCE: u16 = 250;
 
 /// RFC 5424, section 6.2.1: daemons.

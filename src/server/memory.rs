@@ -17,34 +17,34 @@ const BUFFERS: u64 = 4;
 /// One connection can use 1/`SHARE` of the remaining buffer space, so that some is always left for others.
 const SHARE: u64 = 8;
 
-/// These bytes can be read without free memory, because a command that frees memory must be read first.
+/// This many bytes can be read without free memory, because a command that frees memory must be read first.
 pub const MIN_READ: usize = 4 * 1024;
 
-/// Growth of the account between checks of the system's memory, because not all limits of a process are known.
+/// Not all limits of a process are known, so the system's memory is checked whenever the account has grown this much.
 const TRIAL: u64 = 2 << 20;
 
 /// After the system ran out of memory, clients must free this many bytes before memory is used again.
 const MIN_TRIAL: u64 = 128 * 1024;
 
-/// The allocator returns at least this many freed bytes to the system, if they are half of the peak.
+/// The allocator returns at least this many freed bytes to the system, if they are more than half of the peak.
 const MIN_FREED: u64 = 8 << 20;
 
 /// More freed bytes are always returned. Returning even more would block other threads for too long.
 const MAX_FREED: u64 = 32 << 20;
 
-/// For the program, its threads, and fragmentation. A larger process gets no more memory.
+/// The allowance for the program, its threads, and fragmentation. A larger process gets no more memory.
 const BEYOND: u64 = 24 << 20;
 
 /// Growth of the account between checks of the process size.
 const RESIDENT_STEP: u64 = 4 << 20;
 
-/// While the system has no memory, one of this many turns tries to get some.
+/// While the system has no memory, only one of this many turns checks the system again.
 const TURNS_BETWEEN: u64 = 64;
 
-/// Memory is short if new requests can use less than this.
+/// Memory is short if new requests can use fewer bytes than this.
 const MIN_ROOM: u64 = 128 * 1024;
 
-/// A new connection needs this much while memory is exhausted.
+/// The memory that the system must have for a new connection while memory is exhausted.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
 /// A growing table doubles its size, so the system must have `SPARE` plus a quarter of the account, at most
@@ -55,7 +55,7 @@ const MAX_SPARE: u64 = 256 << 20;
 #[derive(Default)]
 pub struct Memory {
     max: u64,
-    /// The engine's bytes at the end of the last turn.
+    /// The engine's memory in bytes at the end of the last turn.
     engine: AtomicU64,
     /// Bytes of `engine` that only unsent replies reference.
     shared: AtomicU64,
@@ -64,7 +64,7 @@ pub struct Memory {
     uploads: AtomicU64,
     /// Bytes of `buffers` that belong to dropped connections.
     leaving: AtomicU64,
-    /// The peak since the allocator last returned memory.
+    /// The peak of the account since the allocator last returned memory.
     peak: AtomicU64,
     /// The system is known to have memory for an account of this size.
     tried: AtomicU64,
@@ -190,7 +190,7 @@ impl Memory {
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// Returning even more memory later would block other threads for too long.
+    /// `true` if so much memory is free that returning even more later would block other threads for too long.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)
@@ -206,7 +206,7 @@ impl Memory {
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks whether the system has memory until the next check, and spare memory. Must not be called concurrently.
+    /// Checks that the system has spare memory and enough memory until the next check. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
@@ -214,7 +214,7 @@ impl Memory {
             self.exhausted.store(false, Ordering::Relaxed);
             return;
         }
-        // Other programs may have freed memory.
+        // Check again only from time to time, because other programs may have freed memory.
         if self.exhausted.load(Ordering::Relaxed) && !self.is_due() {
             return;
         }

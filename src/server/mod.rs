@@ -81,10 +81,10 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Descriptors for files that the binlog and reloads open after the start.
+/// The number of descriptors for files that the binlog and reloads open after the start.
 const LOG_DESCRIPTORS: usize = 8;
 
-/// A connection can have a descriptor before it is counted as a connection, so too many descriptors are counted again.
+/// If too few descriptors seem free, they are counted again: a connection may have a descriptor before it is counted.
 const COUNTS: usize = 20;
 const COUNT_AGAIN: Duration = Duration::from_millis(5);
 
@@ -172,7 +172,7 @@ impl std::fmt::Debug for ManualClock {
 }
 
 impl ManualClock {
-    /// Before returning, processes every deadline up to the new time, in order.
+    /// Advances the time. Before returning, processes every deadline up to the new time, in order.
     pub fn advance(&self, time: Duration) {
         self.0.pass(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
     }
@@ -194,7 +194,7 @@ impl Server {
         Server::launch(config, Clock::system(), Vec::new(), None)
     }
 
-    /// The log is in `storage`. In a cluster, the queue continues at the cluster's time.
+    /// Starts a server whose log is in `storage`. In a cluster, the queue continues at the cluster's time.
     #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         let clock = config.role.as_ref().map_or_else(Clock::system, |board| Clock::starting_at(board.queue_time()));
@@ -457,7 +457,7 @@ fn bind_first(name: (&str, u16), tls: bool) -> io::Result<Bound> {
 /// The minimum length of a token, in bytes.
 const MIN_HTTP_TOKEN: usize = 16;
 
-/// Also tells HTTP which protocols are enabled. Must precede the switch to another user.
+/// Reads the HTTP token and collects the enabled protocols. Must be called before switching to another user.
 fn prepare_http(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.spoken = vec![Wire::Beanstalk];
     let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];

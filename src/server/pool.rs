@@ -28,20 +28,20 @@ use crate::access::AccessTable;
 use crate::protocol::{Output, Wire};
 use crate::shared::lock_order::LeafMutex;
 
-/// The token of a connection is its file descriptor.
+/// The token of the waker. The token of a connection is its file descriptor, which is smaller.
 const WAKER: Token = Token(usize::MAX);
 
 const VACANT: u32 = u32::MAX;
 
 pub(super) const EVENTS: usize = 256;
 
-/// The initial capacity of a thread's table, which malloc maps separately. Growing such a table leaves no copy behind.
+/// The initial capacity of a thread's table. malloc maps such a table separately, so growth does not fragment a heap.
 const FIRST_CONNECTIONS: usize = 4096;
 
-/// Queued connections to serve before changes are written to the log.
+/// The number of queued connections that are served before changes are written to the log.
 const TURNS: u32 = 8;
 
-/// The steps of a turn are divided by the number of active connections per this many, rounded down.
+/// The steps of a turn are divided by the number of active connections / `MANY_ACTIVE`, rounded down.
 const MANY_ACTIVE: usize = 32;
 
 /// While memory is short, connections that have been silent for `INACTIVE` are dropped at this interval.
@@ -63,7 +63,7 @@ const LISTS: usize = 4;
 /// Connections with fewer bytes are not dropped.
 const MIN_DROPPED: u64 = 4 * 1024;
 
-/// For sending pending replies when the server stops.
+/// The time limit for sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Anyone can cause these lines: late authentications, and too many HTTP clients.
@@ -128,7 +128,7 @@ impl PoolThread {
         })
     }
 
-    /// Only one queued connection is served between two polls, so a client with a single command waits for at most one.
+    /// Serves one queued connection between two polls, so a client with one command waits for at most one connection.
     pub fn run(mut self: Box<Self>, relief: &Relief) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
@@ -172,13 +172,13 @@ impl PoolThread {
         relief.lent.lock()[number].take()
     }
 
-    /// Returns `Break` on [`Message::Stop`]. `has_messages` means that the inbox may contain messages without an event
-    /// of the waker: senders do not wake a thread that is awake.
+    /// Returns `Break` on [`Message::Stop`]. `has_messages` is `true` if the inbox may contain messages without an
+    /// event of the waker, because senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
         // If many connections are active, fewer steps for each connection limit the delay of the last.
         let count = events.iter().count();
         self.scratch.turn.step_divisor = (count / MANY_ACTIVE) as u64;
-        // The log of slow commands measures the turns of each connection.
+        // Connections do not share turns if slow commands are logged, because the log measures each connection's turns.
         self.scratch.is_shared = count > 1 && self.hub.config.threads > 2 && self.hub.config.slow.is_none();
         for event in events {
             if event.token() == WAKER {
@@ -203,7 +203,7 @@ impl PoolThread {
         if std::mem::take(&mut self.scratch.is_shared) && !self.scratch.joined.is_empty() {
             self.run_shared();
         }
-        // Later messages must wait, because connections must be served and replies need a write to the log.
+        // Later messages wait until connections have been served and changes have been written to the log.
         let messages = if has_messages { self.inbox.len() } else { 0 };
         self.scratch.turn.step_divisor = (messages / MANY_ACTIVE) as u64;
         for _ in 0..messages.min(MANY_ACTIVE) {
@@ -263,7 +263,7 @@ impl PoolThread {
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns whether the client is unauthenticated, the bytes, the silence, and the key; first to drop first.
+    /// Returns droppable connections in dropping order: `true` if unauthenticated, the bytes, the silence, and the key.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {

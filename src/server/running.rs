@@ -19,10 +19,10 @@ use crate::protocol::Wire;
 use crate::shared::lock_order::{Mutex, SERVER};
 use crossbeam_channel::unbounded;
 
-/// In bytes, several times what the deepest call needs.
+/// The stack size of a thread in bytes, several times what the deepest call needs.
 const STACK: usize = 256 * 1024;
 
-/// Limit for connections that are delayed or never arrive.
+/// The time limit for connections that are delayed or never arrive.
 const QUIESCE: Duration = Duration::from_secs(300);
 
 pub struct Running {

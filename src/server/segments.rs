@@ -47,7 +47,7 @@ pub fn run(hub: &Hub, log: &Durability) {
     }
 }
 
-/// If one segment could not hold these bytes, even an almost empty segment would seem too small.
+/// Returns the maximum space to create at once, in bytes. One segment must be able to provide this space.
 pub fn portion(hub: &Hub) -> u64 {
     hub.config.log.segment_size / 4
 }

@@ -25,7 +25,7 @@ pub fn catch(reopens: bool) -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
-/// A process that replaces itself must check this first, because the new process does not receive delivered signals.
+/// Stop signals. A process must check for them before it replaces itself, because the new process does not get them.
 #[derive(Default)]
 pub struct StopRequests {
     received: Arc<AtomicBool>,
@@ -36,7 +36,7 @@ impl StopRequests {
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
-            // The handler sets the flag and the default action, so no signal is lost before `last_check`.
+            // The first handler sets a flag. After `last_check`, the second one ends the process, so no signal is lost.
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
         }
@@ -50,7 +50,7 @@ impl StopRequests {
     }
 }
 
-/// `true` if the process was started with the signal ignored, as by nohup.
+/// `true` if the process was started with the signal ignored, for example by nohup.
 #[allow(unsafe_code)]
 fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<sigaction>::zeroed();
@@ -60,7 +60,7 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// `true` if the signal ends a server without files to reload.
+/// `true` if the signal ends a server that has no files to reload.
 pub fn is_end(signal: i32) -> bool {
     matches!(signal, SIGTERM | SIGINT | SIGHUP)
 }

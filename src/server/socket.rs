@@ -23,10 +23,10 @@ use crate::settings::config::Keepalive;
 use crate::shared::files::{self, FileEntry, FilePlace};
 use crate::shared::system;
 
-/// The kernel may apply a lower limit.
+/// The length of the accept queue. The kernel may apply a lower limit.
 const BACKLOG: i32 = 1024;
 
-/// Attempts to lock a directory, which servers lock only while they bind a socket.
+/// The number of attempts to lock a directory, which servers lock only while they bind a socket.
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -62,7 +62,7 @@ impl Stream {
         usize::try_from(count).ok().filter(|_| result == 0).unwrap_or(0)
     }
 
-    /// Other references may keep the stream open while its token is reused.
+    /// Must be called before the token is reused, because other references may keep the stream open.
     pub fn deregister(&self, registry: &Registry) -> io::Result<()> {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
@@ -104,7 +104,7 @@ impl PeerAddress {
         PeerAddress { ip: Some(address.ip()), port: address.port(), scope, is_tls }
     }
 
-    /// Returns an IPv4 client of an IPv6 listener as IPv4.
+    /// Returns the IP address. An IPv4 client of an IPv6 listener has an IPv4 address.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip.map(|ip| ip.to_canonical())
     }
@@ -124,7 +124,7 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// Blocking. The `accept` methods of the mio types create non-blocking connections with one system call.
+/// A blocking listener. The `accept` methods of the mio types create non-blocking connections with one system call.
 pub enum Listener {
     /// The flag is `true` for TLS.
     Tcp(TcpListener, bool),
@@ -163,7 +163,7 @@ impl Bound {
     /// Replaces a socket file on which no server listens. `mode` is the file mode.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         let place = FilePlace::find(path)?;
-        // If two servers find the same dead socket, the second server finds the socket of the first.
+        // With the lock, the second of two servers that find a dead socket finds the new socket of the first.
         let _lock = lock_directory(&place, path);
         if let Some(found) = place.status()? {
             if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
@@ -279,7 +279,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Does not block. If the accept queue is full, earlier connections wake the listener.
+/// Connects without blocking. If the accept queue is full, earlier connections wake the listener.
 fn call(listener: &SockRef) -> io::Result<()> {
     let mut address = listener.local_addr()?;
     if let Some(mut tcp) = address.as_socket().filter(|tcp| tcp.ip().is_unspecified()) {
@@ -316,7 +316,7 @@ fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
 
 fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if geteuid().is_root() {
-        // Setting the mode afterwards could change another file.
+        // If the mode were set later, the path could already lead to another file.
         return files::with_mode(mode, bind);
     }
     bind()?;

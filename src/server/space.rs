@@ -1,5 +1,5 @@
-//! Connections whose next command waits for log space, or until a shared log has stored its large body. Meanwhile, the
-//! pool thread serves other connections, so a slow disk does not block them.
+//! Connections whose next command waits for log space, or until a shared log has stored its large body. While the
+//! command waits, the pool thread serves other connections, so a slow disk does not block them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::binlog::{Journal, Storage};
 use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
-/// How often a failing or full disk is retried.
+/// The interval at which a failing or full disk is retried.
 pub const RETRY: Duration = Duration::from_millis(250);
 
-/// How often the existence of all segments is checked.
+/// The interval at which the existence of all segments is checked.
 pub const CHECK: Duration = Duration::from_millis(500);
 
-/// How long space stays reserved for connections that waited for it. A client that does not read replies can leave the
-/// space unused.
+/// The time for which space stays reserved for connections that waited for it. A client that does not read replies can
+/// leave the space unused.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// Other work, such as compaction, can use up the space. Afterwards, the command is executed or refused.
+/// The maximum number of waits, because compaction can use up the space. Then, the command is executed or refused.
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for or has not used yet.
@@ -50,7 +50,7 @@ pub struct SpaceState {
 }
 
 pub enum SpaceTask {
-    /// Bytes to create for this many connections.
+    /// The number of bytes to create, and the number of connections that wait for them.
     Make(u64, usize),
     Maintain,
     Stop,
@@ -122,7 +122,7 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// The first `count` connections check for space again. If the disk fails or is full, their commands are refused.
+    /// Lets `count` connections check for space again. If the disk fails or is full, their commands are refused.
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
@@ -229,7 +229,7 @@ impl Staging {
             }
             let Some((body, outbox)) = state.waiting.pop_front().filter(|_| !state.stop) else { return };
             drop(state);
-            // Only this thread refers to the body of a client that has disconnected.
+            // If this thread has the only reference, the client has disconnected and the body is no longer needed.
             storage.stage(&body, &|| Arc::strong_count(&body) > 1 && !self.state.lock().stop);
             drop(body);
             outbox.has_space();

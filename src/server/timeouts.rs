@@ -11,10 +11,10 @@ use super::delivery::Outbox;
 use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 use crate::engine::{Span, Time};
 
-/// For the first byte of a connection, and for the rest of a request head.
+/// The time limit for the first byte of a connection, and for the rest of a request head.
 const HTTP_HEAD: Duration = Duration::from_secs(10);
 
-/// For receiving a body, for sending a reply, and for the pause before the next request.
+/// The time limit for receiving a body, for sending a reply, and for the pause before the next request.
 const HTTP_REST: Duration = Duration::from_secs(60);
 
 /// This many unread reply bytes extend the limit by one second.
@@ -25,7 +25,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Used connections are not evicted before the checks of all threads have evicted those that remain without a request.
+/// Used connections are not evicted before the checks of all threads have evicted connections without a request.
 pub const CROWDED: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ impl HttpConnection {
 pub struct HttpConnections {
     pub all: Vec<HttpConnection>,
     checked: Option<Instant>,
-    /// The time since which there have been too many.
+    /// The time since which there have been too many HTTP connections.
     pub crowded: Option<Instant>,
 }
 
@@ -96,8 +96,8 @@ impl HttpConnections {
         self.all.retain(|connection| connection.number != number);
     }
 
-    /// Returns the connections that can be closed, in the order of closing, whether they are past their limit, whether
-    /// they are used, and the time until the next check. `ask` returns the state of a connection.
+    /// Returns the connections that can be closed, in the order of closing, and the time until the next check. The
+    /// flags mean that a connection is past its limit, and that it is used. `ask` returns the state of a connection.
     pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Vec<HttpSuspect>, Option<Duration>) {
         if self.all.is_empty() {
             return (Vec::new(), None);
@@ -115,7 +115,7 @@ impl HttpConnections {
             (_, AwaitedPart::Delay) => 0,
             (0, AwaitedPart::Client(0) | AwaitedPart::Head) if !is_fresh(connection) => 1,
             (_, AwaitedPart::Client(0)) if !is_fresh(connection) => 2,
-            // The connection is new, or was answered since the last check.
+            // The connection is new, or a reply was sent since the last check.
             (0, AwaitedPart::Client(0)) => 5,
             (_, AwaitedPart::Client(0)) => 4,
             _ => 3,
@@ -126,7 +126,7 @@ impl HttpConnections {
     }
 }
 
-/// Checks of each idle connection per timeout, which is closed at most four check intervals late.
+/// The number of checks per timeout. An idle connection is closed at most four check intervals late.
 const CHECKS: u64 = 12;
 
 const BATCH: usize = 256;
@@ -173,7 +173,7 @@ impl Idle {
         }
     }
 
-    /// Reads the clock only if `turn`, the time of the thread's last turn, has not changed since the last call.
+    /// Returns `turn`, the time of the thread's last turn. Reads the clock only if the last call had the same `turn`.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();
@@ -186,7 +186,7 @@ impl Idle {
         (now < self.next).then(|| Duration::from_nanos(self.next.since(now).nanos()))
     }
 
-    /// Some of the numbers may be unused.
+    /// Returns the numbers of the connections to check next. Some of the numbers may be unused.
     pub fn next_batch(&mut self, now: Time) -> Range<usize> {
         let count = self.connections.len();
         let batches = count.div_ceil(BATCH).max(1) as u64;
@@ -202,7 +202,7 @@ impl Idle {
         self.next = now + MIN_INTERVAL;
     }
 
-    /// `busy` means that the thread has work for the connection.
+    /// `busy` is `true` if the thread has work for the connection.
     pub fn needs_check(&mut self, number: usize, busy: bool, now: Time) -> bool {
         let state = &mut self.connections[number];
         if std::mem::take(&mut state.is_active) || busy {
@@ -231,7 +231,7 @@ impl Idle {
 
 #[derive(Default)]
 pub struct Probation {
-    /// The deadline and number of each unauthenticated connection, which another may have replaced.
+    /// The deadline and number of each unauthenticated connection. Another connection may have the number by now.
     unauthenticated: VecDeque<(Instant, usize)>,
     delayed: VecDeque<(Instant, Arc<Outbox>)>,
 }

@@ -101,18 +101,18 @@ pub fn validity_problem(der: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// In bytes, in addition to the cost of the connection.
+/// The memory charged for a session in bytes, in addition to the cost of the connection.
 pub const SESSION_COST: u64 = 4096;
 
-/// Bytes for keys, hashes and the reply during a handshake, in addition to the received data.
+/// The memory in bytes for keys, hashes and the reply during a handshake, in addition to the received data.
 const HANDSHAKE_COST: u64 = 4096;
 
-/// Plaintext bytes encrypted before a write: several full records.
+/// The number of plaintext bytes that are encrypted before a write: several full records.
 const SEAL: usize = 64 * 1024;
 
 const READ: usize = 64 * 1024;
 
-/// Maximum unsent bytes of the TLS layer. A peer that reads too slowly is disconnected.
+/// The maximum number of unsent bytes of the TLS layer. A peer that reads too slowly is disconnected.
 const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {
@@ -125,7 +125,7 @@ struct Buffers {
     open: Vec<u8>,
 }
 
-/// Returns how many bytes at the start of the plaintext get separate records.
+/// Returns the number of bytes at the start of the plaintext that must form a separate record.
 pub type Unit = fn(&[u8]) -> usize;
 
 pub struct TlsSession {
@@ -254,7 +254,7 @@ impl TlsSession {
         Ok(ended)
     }
 
-    /// Fails with `WouldBlock` if the socket is full.
+    /// Encrypts and sends `output`. Fails with `WouldBlock` if the socket is full.
     pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<()> {
         if self.broken {
             return Err(ErrorKind::BrokenPipe.into());

@@ -36,7 +36,7 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// If this fails, the settings of other tubes may already have been applied.
+/// Applies the settings in the file. After an error, the settings of some tubes may already have been applied.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let (mut scratch, mut tubes) = (TurnScratch::default(), read(path)?);
     while !tubes.is_empty() {

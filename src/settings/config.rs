@@ -15,8 +15,8 @@ pub const GEARMAN_PORT: u16 = 4730;
 /// The upper limit of `max_job_size`, in bytes, as in beanstalkd.
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 
-/// Files for listeners, pollers, the binlog, and [`LOCAL_CONNECTIONS`]. At most half of the limit of open files is
-/// reserved for them.
+/// The number of open files that are reserved for listeners, pollers, the binlog, and [`LOCAL_CONNECTIONS`], but at
+/// most half of the limit of open files.
 pub const SPARE_FILES: usize = 64;
 
 /// Connections beyond `max_connections` for Unix sockets and loopback addresses, so that an operator can always

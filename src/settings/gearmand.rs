@@ -82,7 +82,7 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
     flag("ssl-key", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
 ];
 
-/// For TLS options, because ignoring them would leave the connections unencrypted.
+/// The error for TLS options. Ignoring these options would leave the connections unencrypted.
 const NO_TLS: &str = "not supported; for TLS, use --gearman=tls:ADDR with --tls-cert and --tls-key";
 
 pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
@@ -171,8 +171,8 @@ impl Gearmand {
     }
 }
 
-/// Returns only addresses of this machine, or if there are none, all addresses of the host. For example, `localhost`
-/// usually has an IPv4 and an IPv6 address.
+/// Returns the addresses of the host that belong to this machine or, if there are none, all addresses of the host. For
+/// example, `localhost` usually has an IPv4 and an IPv6 address.
 fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let found = (bare, port).to_socket_addrs().map_err(|error| format!("cannot resolve -L {host}: {error}"))?;

@@ -56,7 +56,7 @@ impl FilePlace {
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
-                // The kernel follows as many links.
+                // The kernel also follows at most 40 links.
                 Ok(target) if is_safe && links < 40 => {
                     links += 1;
                     let target = PathBuf::from(target);
@@ -158,7 +158,7 @@ impl FilePlace {
         Ok(true)
     }
 
-    /// Creates a missing file, and then returns `true`.
+    /// Opens a file, which is created if it is missing. The flag is `true` if the file is new.
     pub fn open(path: &Path, flags: OFlag) -> io::Result<(File, bool, FileEntry)> {
         let place = FilePlace::resolve(path, true)?;
         let (file, is_new) = match place.create(&place.name, flags) {
@@ -180,7 +180,7 @@ impl FileEntry {
     }
 }
 
-/// In bytes, for files with settings.
+/// The maximum size of a file with settings, in bytes.
 const MAX_SIZE: u64 = 64 << 20;
 
 /// Fails unless the file is regular, because a pipe without a writer would block the thread that handles signals.

@@ -9,7 +9,7 @@ use hifijson::{Expect, SliceLexer};
 
 use crate::shared::base64;
 
-/// Of lists and objects within each other.
+/// The maximum nesting of lists and objects.
 const DEPTH: usize = 16;
 
 pub fn is_hostile(letter: char) -> bool {

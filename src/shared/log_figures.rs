@@ -32,7 +32,7 @@ pub struct LogFigures {
     pub skipped: u64,
     /// Segments that disappeared while the server was running.
     pub lost: u64,
-    /// In bytes, of a full segment.
+    /// The size of a full segment in bytes.
     pub segment_size: u64,
     /// Total bytes of the segments on disk.
     pub disk: u64,

@@ -1,5 +1,5 @@
-//! The role of a server in a cluster, statistics of the shared log, and the time until which it may reply. Every thread
-//! checks the lease immediately before it writes a reply, so that a process that was suspended sends nothing.
+//! The role of a server in a cluster, statistics of the shared log, and the lease, during which the server may reply.
+//! Every thread checks the lease immediately before writing a reply, so that a suspended process sends nothing later.
 //! Enforces promise P33 of beanpole-promises(7).
 
 use std::ops::Add;
@@ -40,10 +40,10 @@ pub struct RoleFigures {
     /// Appends whose outcome was unknown at first, because no reply arrived.
     pub retries: u64,
     pub used: u64,
-    /// In bytes, or 0 if the quota is unknown.
+    /// The quota in bytes, or 0 if unknown.
     pub quota: u64,
     pub failed_renewals: u64,
-    /// When a standby's copy last contained the whole shared log.
+    /// The time at which a standby's copy last contained the whole shared log.
     pub complete: Option<Moment>,
     /// The queue's time minus the time since this machine was started, in milliseconds; `None` if unknown. A server
     /// that takes over continues at the queue's time, regardless of its own wall clock.
@@ -51,7 +51,7 @@ pub struct RoleFigures {
 }
 
 impl RoleFigures {
-    /// Returns zero on the active server.
+    /// Returns how far a standby's copy lags behind, or zero on the active server.
     pub fn lag(&self) -> Duration {
         let complete = self.complete.filter(|_| self.role == Role::Standby);
         complete.map_or(Duration::ZERO, |complete| Moment::now().since(complete))
@@ -66,12 +66,12 @@ impl RoleBoard {
         *self.0.lock()
     }
 
-    /// Returns milliseconds since 1970, or the wall-clock time if no server has reported a time.
+    /// Returns the queue's time in milliseconds since 1970, or the wall-clock time if no server has reported a time.
     pub fn queue_time(&self) -> u64 {
         self.figures().clock.map_or_else(wall_clock, |clock| Moment::now().millis().saturating_add_signed(clock))
     }
 
-    /// Returns milliseconds by which the queue's time exceeds this server's wall clock.
+    /// Returns the number of milliseconds by which the queue's time exceeds this server's wall clock.
     pub fn ahead(&self) -> i64 {
         (self.queue_time() as i64).saturating_sub(wall_clock() as i64)
     }
@@ -113,7 +113,7 @@ impl Add<Duration> for Moment {
 
 #[derive(Debug)]
 pub struct Lease {
-    /// In nanoseconds as in [`Moment`], 0 if the lease was ended permanently, or [`ENDLESS`].
+    /// The end of the lease in nanoseconds as in [`Moment`], 0 if the lease was ended permanently, or [`ENDLESS`].
     until: AtomicU64,
 }
 

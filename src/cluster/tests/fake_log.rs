@@ -24,13 +24,13 @@ pub struct Faults {
     pub late_requests: u8,
     /// A read does not return the last entry.
     pub stale_reads: u8,
-    /// Reads of more bytes than this time out. 0 means no limit.
+    /// A read that would return more bytes than this times out. 0 means no limit.
     pub largest_answer: usize,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// The epoch of the last writer, as the sender knows it.
+    /// The epoch that the sender believes to be current.
     epoch: Epoch,
     after: Seq,
     entry: Vec<u8>,

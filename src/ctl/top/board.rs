@@ -21,7 +21,7 @@ pub enum Board {
 }
 
 impl Board {
-    /// Returns `Some(None)` for the table of tubes.
+    /// Returns the view that a key selects, which is `Some(None)` for the table of tubes.
     pub fn of_key(key: char) -> Option<Option<Board>> {
         let boards = [None, Some(Board::Workers), Some(Board::Failed), Some(Board::Schedules)];
         boards.into_iter().zip('1'..).find(|(_, other)| *other == key).map(|(board, _)| board)
@@ -46,7 +46,7 @@ impl Board {
 #[derive(Clone, Debug, Default)]
 pub struct BoardRow {
     pub key: String,
-    /// Commands apply to this tube, unless empty.
+    /// The tube to which commands apply, or empty.
     pub tube: String,
     pub job: Option<u64>,
     pub group: Vec<u64>,
@@ -55,7 +55,7 @@ pub struct BoardRow {
     pub rank: u64,
 }
 
-/// The names of all tubes, and statistics of those to query.
+/// The names of all tubes, and the statistics of the tubes in this poll.
 type PolledTubes<'a> = (&'a [String], &'a [(String, StatsReply)]);
 type Rows = Result<Vec<BoardRow>>;
 
@@ -146,7 +146,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> = tubes.iter().map(|(tube, stats)| (&tube[..], count(stats), Vec::new())).collect();
     let with_jobs: Vec<usize> = (0..found.len()).filter(|index| found[*index].1 > 0).collect();
-    // In one poll, at most 1,000 jobs of a tube, and 2,000 jobs of all tubes.
+    // One poll queries at most 1,000 jobs of a tube, and at most 2,000 jobs of all tubes.
     let share = 1000.min(2000 / with_jobs.len().max(1));
     let (mut ids, mut refused) = (Vec::new(), None);
     let mut lists = with_jobs.iter().map(|index| format!("{} {} 0 {share}", found[*index].0, state.word()));

@@ -181,7 +181,7 @@ pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> 
     let at = Instant::now();
     let mut tubes = Vec::new();
     let refused = each_tube(link, &names[from..to], &mut |name, stats| {
-        // The tube may have disappeared in the meantime.
+        // The tube may have disappeared since the tubes were listed.
         tubes.extend(stats.map(|stats| (name.to_owned(), stats)));
         Ok(())
     })?;

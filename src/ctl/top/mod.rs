@@ -119,7 +119,7 @@ impl Top {
                 terminal::show(&screen::frame(&self.model, &self.view))?;
             }
             is_new = false;
-            // New data is displayed after each wait of 50 milliseconds.
+            // Wait for keys for at most 50 ms, so that new data is displayed soon.
             for key in terminal::keys(&terminal.typed(50)?) {
                 is_new = true;
                 match key {
@@ -293,7 +293,7 @@ impl Top {
         }
     }
 
-    /// A job that was opened from its tube returns to the tube.
+    /// Closes the open object. If it is a job that was opened from its tube, the tube is opened again.
     fn close(&mut self) {
         match self.view.detail.take() {
             Some(Detail { of: DetailTarget { tube, job: Some(_) }, .. }) if self.model.board.is_none() => {
@@ -304,7 +304,7 @@ impl Top {
         }
     }
 
-    /// The prompt is about the open or the marked object. A kick applies to the jobs of an open job or a line, if any.
+    /// Asks about the open or the marked object. A kick applies to a job, to all jobs of a marked line, or to a tube.
     fn prompt_for(&mut self, key: char) {
         let opened = self.view.detail.as_ref().map(|detail| detail.of.clone());
         let board = self.model.board.filter(|_| opened.is_none());

@@ -10,7 +10,7 @@ pub const HISTORY: usize = 60;
 pub struct Column {
     pub head: &'static str,
     pub key: char,
-    /// In characters. 0 means the remaining width.
+    /// The width in characters. 0 means the remaining width.
     pub width: usize,
     /// A key in the server's reply, or empty.
     stat: &'static str,
@@ -72,7 +72,7 @@ pub struct Poll {
     pub names: Vec<String>,
     pub tubes: Vec<(String, StatsReply)>,
     pub refused: Vec<String>,
-    /// The tube of a job that has been reserved for very long, and for how long.
+    /// The tube and the time of the longest reservation, if the reservation has lasted very long.
     pub longest: Option<(String, String)>,
 }
 
@@ -112,7 +112,7 @@ impl Model {
             self.summary.puts.pop_front();
         }
         (self.summary.stats, self.summary.longest) = (poll.server, poll.longest);
-        // Both are sorted by name. The rows of existing tubes stay.
+        // Keep the rows of existing tubes. Both lists are sorted by name.
         let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
         for name in poll.names {
             while known.next_if(|tube| tube.name < name).is_some() {}
@@ -130,7 +130,7 @@ impl Model {
         }
     }
 
-    /// By ascending names or descending numbers, unless the user has reversed the order.
+    /// Sorts by ascending names or descending numbers, unless the user has reversed the order.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {

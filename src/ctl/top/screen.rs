@@ -6,7 +6,7 @@ use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
 
 pub const MIN_SIZE: (usize, usize) = (80, 24);
-/// Lines above and below the table, apart from the alarms.
+/// The number of lines above and below the table, apart from the alarms.
 const OTHER_LINES: usize = 5;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct View {
     pub detail: Option<Detail>,
     /// The marked job in the open tube, or the open job in `group`.
     pub chosen: usize,
-    /// The jobs that up and down open, if the line of the open job stands for several jobs.
+    /// If the line of the open job stands for several jobs, the jobs between which the up and down keys switch.
     pub group: Vec<u64>,
 }
 
@@ -92,7 +92,7 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
     let rest = if lines.len() < height { "\r\n\x1b[J" } else { "" };
-    // Clearing a line after a text of full width would erase the last character.
+    // Clear each line before writing it. Clearing after a text of full width would erase the last character.
     format!("\x1b[H\x1b[K{}\x1b[m{rest}", lines.join("\x1b[m\r\n\x1b[K")).into_bytes()
 }
 

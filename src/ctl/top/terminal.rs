@@ -21,7 +21,7 @@ impl Terminal {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let old = std::panic::take_hook();
-            // The panic message must be visible.
+            // Restore the terminal first, so that the panic message is visible.
             std::panic::set_hook(Box::new(move |about| {
                 restore();
                 old(about);
@@ -71,7 +71,7 @@ pub fn show(bytes: &[u8]) -> io::Result<()> {
 }
 
 fn restore() {
-    // The lock is only held during a panic in this function.
+    // The lock is held only if this function has panicked, and the panic hook calls it again.
     let Some(mut before) = BEFORE.try_lock() else { return };
     if let Some(before) = before.take() {
         // The terminal may no longer exist.

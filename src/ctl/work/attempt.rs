@@ -17,7 +17,7 @@ use crate::client::Transport;
 use crate::shared::system;
 
 pub const MAX_BACKOFF: u64 = 3600;
-/// Bytes of a failure reason.
+/// The maximum length of a failure reason in bytes.
 pub const KEPT: usize = 4096;
 
 pub type Spare = (Transport, Instant);
@@ -28,22 +28,22 @@ pub struct Task {
     pub pri: u64,
     pub ttr: u64,
     pub reserves: u64,
-    /// Includes the current try. A kick resets the number.
+    /// The number of tries, including the current try. A kick resets the number.
     pub tries: u64,
-    /// Includes the current try. `None` if the server does not limit the tries.
+    /// The number of remaining tries, including the current try. `None` if the server does not limit the tries.
     pub left: Option<u64>,
 }
 
 impl Task {
     pub fn pace(&self) -> Duration {
-        // A worker learns at a touch that its job was revoked.
+        // Touch often, because a worker learns only by a touch that its job was revoked.
         Duration::from_secs(2).min(Duration::from_millis(self.ttr.saturating_mul(500)))
     }
 }
 
 pub trait Attempt {
     fn outcome(&mut self) -> io::Result<Option<Outcome>>;
-    /// The outcome becomes available soon afterwards.
+    /// Aborts the attempt. The outcome becomes available soon afterwards.
     fn abort(&mut self);
     /// Returns at most `capacity` bytes of the output of the command or the endpoint.
     fn output(&mut self, capacity: usize) -> Vec<u8>;
@@ -80,7 +80,7 @@ impl Outcome {
     }
 }
 
-/// A background process can keep stderr open, so reading ends this long after the command.
+/// A background process can keep stderr open, so reading stderr ends this long after the command.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 pub struct CommandAttempt {
@@ -101,7 +101,7 @@ impl CommandAttempt {
             .env("BEANPOLE_JOB_TUBE", &job.tube)
             .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
             .stdin(Stdio::from(file))
-            // A worker without stdout does not make its commands fail.
+            // If stdout is closed, the command gets /dev/null instead, so that it does not fail.
             .stdout(if write(io::stdout(), &[]) != Err(Errno::EBADF) { Stdio::inherit() } else { Stdio::null() })
             .stderr(Stdio::piped())
             .process_group(0)
@@ -137,7 +137,7 @@ impl Attempt for CommandAttempt {
     }
 
     fn abort(&mut self) {
-        // `wait` releases the process ID, even if the command has exited earlier.
+        // No other process has this process ID: even if the command has exited, only `wait` releases the ID.
         if killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL).is_err() {
             let _ = self.child.kill();
         }

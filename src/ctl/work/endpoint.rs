@@ -20,7 +20,7 @@ const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "au
 pub struct Endpoint {
     url: String,
     authority: String,
-    /// Host and port, by default the scheme's port.
+    /// The host and the port, which is the scheme's port by default.
     address: String,
     path: String,
     security: Security,
@@ -117,7 +117,7 @@ impl Delivery {
         let control = Arc::new(Mutex::new(Control::default()));
         let (head, own_control) = (endpoint.head(job, body.len()), control.clone());
         std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
-            // The worker thread should detect the job's time limit first.
+            // Wait one second longer than the worker thread, which should detect the job's time limit first.
             let _ = sender.send(send(&endpoint, &head, &body, spare, (end + Duration::from_secs(1), &own_control)));
             ended();
         })?;
@@ -152,7 +152,7 @@ impl Attempt for Delivery {
     }
 }
 
-/// The server may have closed an idle connection, so a request without any response is repeated over a new connection.
+/// The server may have closed an idle connection, so a request without a response is repeated over a new connection.
 fn send(
     endpoint: &Endpoint,
     head: &str,
@@ -195,7 +195,7 @@ fn meaning(response: &Response) -> Outcome {
     }
 }
 
-/// `Retry-After` is a number of seconds or a date, here in lower case.
+/// Parses `Retry-After` in lower case, which is a number of seconds or a date.
 fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(text.parse().unwrap_or(u64::MAX));

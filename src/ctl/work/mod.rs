@@ -70,7 +70,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     // SIGCHLD reports the end of a command, so catch it before the first command.
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let handle = signals.handle();
-    // An initial failure is probably a wrong address.
+    // Do not retry the first connection, because the cause of an initial failure is probably a wrong address.
     let mut first = Some(Worker::connect(&plan)?);
     if let Action::Post(endpoint) = &plan.action {
         endpoint.probe()?;
@@ -102,7 +102,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     Ok(code)
 }
 
-/// Is called before any job is reserved, so that a missing command is reported first.
+/// Finds a program. Called before any job is reserved, so that a missing command is reported first.
 fn find(name: &str) -> Result<PathBuf> {
     let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();

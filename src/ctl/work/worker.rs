@@ -11,7 +11,7 @@ use super::shared::{SharedState, Stop};
 use super::{Action, Plan};
 use crate::ctl::prelude::*;
 
-/// Between two connection attempts. The initial delay is one second.
+/// The maximum delay between two connection attempts. The initial delay is one second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
 
 pub struct Worker {
@@ -101,7 +101,7 @@ impl Worker {
             if self.shared.end_waiting(self.index) {
                 return reserved;
             }
-            // The server may have sent a job, which becomes ready again.
+            // The server may have sent a job, which becomes ready when the connection closes.
             self.link = None;
         }
         Ok(None)
@@ -110,7 +110,7 @@ impl Worker {
     fn look_up(&mut self, id: u64) -> Result<Task> {
         let stats: StatsReply = self.link().query(&format!("stats-job {id}"))?.unwrap_or_default();
         let reserves = stats.number("reserves").max(1);
-        // A kick of a buried job resets the tries.
+        // A kick of a buried job resets the tries, so do not count the tries before the kick.
         let before = stats.number("kicks").saturating_mul(self.plan.retries + 1);
         let tries = reserves.saturating_sub(before).max(1);
         let (pri, ttr) = (stats.number("pri"), stats.number("ttr").max(1));

@@ -39,7 +39,7 @@ global_asm!(
     "mov ecx, [rsi]; mov esi, [rsi + rdx - 4]",
     "mov [rdi], ecx; mov [rdi + rdx - 4], esi; ret",
     "22: test edx, edx; jz 23f",
-    // Lengths from 1 to 3 consist of the first, the middle and the last byte.
+    // The first, the middle and the last byte cover lengths from 1 to 3.
     "movzx ecx, byte ptr [rsi]; movzx r8d, byte ptr [rsi + rdx - 1]",
     "shr edx, 1",
     "movzx esi, byte ptr [rsi + rdx]; mov [rdi + rdx], sil",

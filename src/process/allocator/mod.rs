@@ -18,8 +18,8 @@ static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 
-/// Must be called before threads exist. A limited address space gets a single heap, because every other heap reserves
-/// 64 MiB of it.
+/// Must be called before threads exist. A limited address space gets a single heap, because every additional heap
+/// reserves 64 MiB of it.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {
@@ -46,7 +46,7 @@ pub fn configure(is_limited: bool) {
 #[cfg(not(target_env = "gnu"))]
 pub fn configure(_is_limited: bool) {}
 
-/// Returns free memory below live blocks. Blocks concurrent allocations for a few milliseconds per 100 MB.
+/// Returns free memory below live blocks to the system. Delays other allocations by some milliseconds per 100 MB.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub const GIVE_BACK: Option<fn()> = Some(|| {

@@ -14,12 +14,12 @@ use crate::protocol::pages::HistoryWalk;
 use crate::protocol::text::{past, upto, MAX_QUOTED_NAME};
 use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolCommand};
 
-/// In bytes, excluding groups and the failure reason.
+/// The maximum size of a job's tags in bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
-/// In bytes, excluding tube names.
+/// The maximum size of the settings of a tube in bytes, excluding tube names.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
-/// Returns the maximum bytes of a job's tags, in memory and in the binlog.
+/// Returns the maximum size of a job's tags in bytes, in memory and in the binlog.
 pub fn tags_size(tags: &Tags) -> u64 {
     let groups: usize = tags.options.groups.iter().map(|tag| tag.logged_size()).sum();
     TAGS_OVERHEAD + groups as u64 + tags.options.reason.as_ref().map_or(0, |reason| reason.len() as u64)
@@ -27,7 +27,7 @@ pub fn tags_size(tags: &Tags) -> u64 {
 
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
-    /// Bytes from the start of the body to the end of the input.
+    /// The number of bytes from the start of the body to the end of the input.
     pub before_end: usize,
     pub length: usize,
 }
@@ -53,10 +53,10 @@ pub enum Command {
     ReserveJob(JobId),
     Delete(JobId),
     Release { id: JobId, pri: Priority, delay: Span },
-    // For imports, with the delay in seconds before the job was buried, and the original tube of a dead letter.
+    // For imports, `delay` is the last delay of a job in seconds, and `dead_from` is a dead letter's original tube.
     Bury { id: JobId, pri: Priority, delay: Option<u32>, dead_from: Option<Box<[u8]>> },
     KickJob(JobId),
-    // With the completed and the total units of work, if any.
+    // The second field contains the completed and the total units of work, if any.
     Touch(JobId, Option<(u32, u32)>),
     StatsJob(JobId),
     StatsGroup(Box<[u8]>),
@@ -124,7 +124,7 @@ impl Command {
         }
     }
 
-    /// Returns `true` if the log has no room for the record of the command, and otherwise claims the room.
+    /// Returns `true` if the log has no space for the record of the command. Otherwise, claims the space.
     pub fn lacks_log_room(&self, engine: &mut Engine) -> bool {
         use Command::*;
         let names = match self {
@@ -136,7 +136,7 @@ impl Command {
         !engine.claim_log_room(names)
     }
 
-    /// For the command log, which omits IDs and sizes.
+    /// Returns the numbers for the command log, excluding IDs and sizes.
     fn numbers(&self) -> Vec<(&'static str, u64)> {
         match self {
             Command::Put { job: NewJob { pri, delay, ttr, .. }, .. }
@@ -260,7 +260,7 @@ pub enum Long {
     ListConnections(Box<ConnectionPage>),
     ListHistory(HistoryWalk, PartialList),
     Report(JobId, Arc<Report>),
-    // `at` is the number of processed IDs, last ID first.
+    // IDs are processed from last to first. `at` is the number of processed IDs.
     DeleteBatch { ids: Box<[JobId]>, at: usize, deleted: u64 },
     TouchAll(Option<TouchAll>),
     Flush(Flush),

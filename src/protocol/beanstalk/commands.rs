@@ -14,13 +14,13 @@ use crate::protocol::text::{
     is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote_name, MAX_QUOTED_NAME,
 };
 
-/// The limit of beanstalkd in bytes, including CR LF.
+/// beanstalkd's maximum length of a line in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
-/// In bytes: a quoted key and tube, all groups, a quoted reason, and 1,024 bytes for other tags and numbers.
+/// The maximum length of a put in bytes: a quoted key and tube, all groups, a quoted reason, and 1,024 other bytes.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
 /// A longer client name would exceed the memory charged for a connection.
 const MAX_CLIENT_NAME: usize = 200;
-/// 1,000 IDs of 20 digits, in bytes.
+/// The maximum length of a batch command in bytes, sufficient for 1,000 IDs of 20 digits.
 const MAX_BATCH_LINE: usize = 24 * 1024;
 const MAX_BATCH: u32 = 1000;
 
@@ -30,12 +30,12 @@ pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =
 pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
-    /// `None` if beanstalkd has the command.
+    /// The extension to which the command belongs, or `None` if beanstalkd has the command.
     pub extension: Option<Extension>,
     /// The start of every line with this command, such as `put `.
     pub word: &'static str,
     pub arguments: &'static str,
-    /// Bytes of the longest line, including CR LF and quotes around all names.
+    /// The length of the longest line in bytes, including CR LF and quotes around all names.
     longest: usize,
     /// Parses a command without a body. A malformed line does not count as a command.
     parse: fn(&mut Args) -> Option<Command>,
@@ -135,7 +135,7 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// beanstalkd allows additional spaces, so the limit is at least `MAX_LINE`.
+/// Returns the length of the longest line, at least `MAX_LINE`, because beanstalkd allows additional spaces.
 const fn longest_line(word: &str, arguments: &str) -> usize {
     let mut length = word.len() + 2;
     let mut arguments = arguments.as_bytes();
@@ -157,7 +157,7 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
 }
 
 impl CommandRow {
-    /// In bytes, including CR LF. Only quoted names can make beanstalkd's commands longer than its limit.
+    /// The maximum length in bytes, including CR LF. beanstalkd's commands exceed its limit only with quoted names.
     pub fn longest(&self, extensions: Extensions) -> usize {
         match self.name {
             CommandName::Put if extensions != Extensions::NONE => MAX_PUT_LINE,
@@ -309,7 +309,7 @@ impl<'a> Args<'a> {
         next_word(self.rest).and_then(|found| State::named(self.took(found)))
     }
 
-    /// The name is quoted or ends at the next space. Does not skip spaces.
+    /// Parses a name that is quoted or ends at the next space. Does not skip spaces.
     pub fn tube(&mut self) -> Option<Box<[u8]>> {
         if self.rest.starts_with(b"\"") {
             return self.quoted_tube();

@@ -84,7 +84,7 @@ pub enum Tagging {
     Garbage,
 }
 
-/// In bytes. Each run of a schedule copies the body while all other clients wait.
+/// The maximum body of a schedule in bytes. Each run copies the body while all other clients wait.
 pub const MAX_SCHEDULE: u32 = 1 << 20;
 
 pub const TAGS: [(&[u8], Extension); 10] = [
@@ -134,7 +134,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     Tagging::Tagged(Box::new(tags))
 }
 
-/// A quoted value can contain spaces.
+/// Splits off the first tag. A quoted value can contain spaces.
 pub fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = past(text, text.iter().position(|&byte| byte != b' ')?);
     let value = text.iter().position(|&byte| byte == b':').map_or(text.len(), |colon| colon + 1);

@@ -24,7 +24,7 @@ enum Reading {
     Line,
     /// `cr` is `true` if the last skipped byte was a CR.
     LongLine { cr: bool },
-    /// Also skips the body of a refused command.
+    /// Receives a body, or skips the body of a refused command.
     Body(Box<Arriving<Line>>),
 }
 
@@ -68,7 +68,7 @@ impl Decoder {
         }
     }
 
-    /// Removes a valid reserve, delete, or put without tags, whose body stays in the input. Leaves all other input.
+    /// Removes a valid reserve, delete, or put without tags. A put's body stays in the input, like all other input.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.
@@ -192,7 +192,7 @@ impl Line {
         }
     }
 
-    /// `is_whole` means that CR LF follows the body, which is `None` if memory was exhausted.
+    /// `is_whole` is `true` if CR LF follows the body. `body` is `None` if memory was exhausted.
     fn with_body(self, is_whole: bool, body: Option<Body>) -> Decoded<Command> {
         match (self, body) {
             (line, _) if !is_whole => line.refuse(reply::EXPECTED_CRLF),

@@ -35,7 +35,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
-        // Claims space in the log. The commands above claim it themselves.
+        // This check also claims space in the log. The commands above claim the space themselves.
         ref other if other.lacks_log_room(engine) => reply::words(out, reply::OUT_OF_MEMORY),
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri, delay, dead_from } => {
@@ -198,7 +198,7 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
 }
 
 /// A short list is created in one step, in beanstalkd's order. If earlier commands have used up most of the step
-/// budget, the command waits for the next turn, so that the order does not depend on them.
+/// budget, the command waits for the next turn, so that the order does not depend on the earlier commands.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) {
         let (mut text, Context { engine, access, .. }) = (PartialList::new(0).text, &mut *context);

@@ -4,7 +4,7 @@ use super::reply::{from_word, push_word};
 use crate::access::Need;
 use crate::protocol::text::strtoll;
 
-/// As in gearmand. The longest command is `maxqueue` with three sizes.
+/// The maximum number of words, as in gearmand. The longest command is `maxqueue` with three sizes.
 const MAX_WORDS: usize = 5;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

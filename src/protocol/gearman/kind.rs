@@ -7,7 +7,7 @@ pub struct Packet {
     pub kind: Kind,
     pub need: Need,
     pub name: &'static str,
-    /// Separated by NUL bytes. If data follow, a NUL byte also ends the last argument.
+    /// Arguments are separated by NUL bytes. If data follow, a NUL byte also ends the last argument.
     pub arguments: &'static [&'static str],
     pub data: bool,
     pub is_request: bool,

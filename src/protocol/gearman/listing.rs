@@ -13,7 +13,7 @@ const STEPS_PER_WORKER: u64 = 4;
 pub struct Cursor {
     /// The next connection, job or tube.
     next: u32,
-    /// The connection with an incomplete line, and how many of its functions were sent.
+    /// The connection with an incomplete line, and the number of its functions that were sent.
     functions: Option<(ClientHandle, usize)>,
 }
 
@@ -31,7 +31,7 @@ pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mu
     progress
 }
 
-/// Returns the name of the job, the UUID of a Workq job, or `-` for a job that is identified by its body.
+/// Returns the unique ID of a job: a name, the UUID of a Workq job, or `-` if the body identifies the job.
 pub fn unique(unique: &DedupKey) -> Vec<u8> {
     match unique {
         DedupKey::None => Vec::new(),
@@ -92,7 +92,7 @@ fn jobs(by_unique: bool, cursor: &mut Cursor, context: &mut Context, out: &mut O
     })
 }
 
-/// A line contains number, address, ID and functions. A line with many functions is written in parts.
+/// A line contains a worker's number, address, ID and functions. A line with many functions is written in parts.
 fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, registry, .. } = context;
     loop {

@@ -31,7 +31,7 @@ const fn fatal(code: &'static str, text: &'static str) -> Fault {
     Fault { code, text, closes: true }
 }
 
-// Codes and texts as in gearmand.
+// Errors with the codes and texts of gearmand.
 pub const RESPONSE_MAGIC: Fault = fault("INVALID_MAGIC", "Request magic expected");
 pub const NOT_A_REQUEST: Fault = fault("INVALID_COMMAND", "Command not expected");
 pub const LARGE_UNIQUE: Fault = fault("ARGUMENT_TOO_LARGE", "Unique value too large");
@@ -83,7 +83,7 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     handle
 }
 
-/// `figures` are known, running, numerator, denominator and waiting clients. Only STATUS_RES_UNIQUE contains the last.
+/// `figures` are known, running, numerator, denominator and, only for STATUS_RES_UNIQUE, waiting clients.
 pub fn status(out: &mut Output, kind: Kind, name: &[u8], figures: [u64; 5]) {
     let mut text = Vec::with_capacity(32);
     for number in upto(&figures, if kind == Kind::StatusResUnique { 5 } else { 4 }) {
@@ -93,16 +93,16 @@ pub fn status(out: &mut Output, kind: Kind, name: &[u8], figures: [u64; 5]) {
     packet(out, kind, &[name, &text], None);
 }
 
-/// In bytes. libgearman's `GEARMAN_FUNCTION_MAX_SIZE`, also for reducers.
+/// The maximum length of a function or reducer in bytes: libgearman's `GEARMAN_FUNCTION_MAX_SIZE`.
 pub const MAX_FUNCTION: usize = 512;
-/// In bytes. gearmand's `GEARMAN_MAX_UNIQUE_SIZE`, of which gearmand uses one byte less.
+/// gearmand's `GEARMAN_MAX_UNIQUE_SIZE` in bytes. The maximum length in gearmand is one byte less.
 pub const MAX_UNIQUE: usize = 64;
-/// In bytes. gearmand's `GEARMAND_SERVER_CON_ID_SIZE` without the NUL byte.
+/// The maximum length of a client ID in bytes: gearmand's `GEARMAND_SERVER_CON_ID_SIZE` without the NUL byte.
 pub const MAX_CLIENT_ID: usize = 127;
-/// In bytes. With `H:`, a colon and 20 digits, a handle has at most 63 bytes, the limit in the protocol document.
+/// The maximum host name in bytes. With `H:`, a colon and 20 digits, a handle has at most 63 bytes, as documented.
 const MAX_HOST: usize = 40;
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
-/// In bytes, including the line end. The size of gearmand's receive buffer.
+/// The maximum length of a line in bytes, including the line end. The same as gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 
 fn is_special(byte: u8) -> bool {
@@ -134,7 +134,7 @@ fn push_escaped(text: &mut Vec<u8>, name: &[u8], must_escape: impl Fn(u8) -> boo
     }
 }
 
-/// Decodes a name in a text command. Keeps invalid escapes.
+/// Decodes a name in a text command. Keeps invalid escapes unchanged.
 pub fn from_word(word: &[u8]) -> Box<[u8]> {
     let mut name = Vec::with_capacity(word.len());
     let mut rest = word;

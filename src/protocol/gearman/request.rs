@@ -13,7 +13,7 @@ use crate::protocol::text::{past, strtoll, upto, whole_number};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// In bytes, the size of gearmand's receive buffer.
+/// The maximum length of all arguments in bytes, which is the size of gearmand's receive buffer.
 pub const MAX_HEAD: usize = 8192;
 /// Magic, type and length of 4 bytes each.
 const HEADER: usize = 12;
@@ -30,7 +30,7 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Start,
-    /// Also discards the rest of a refused packet.
+    /// Receives the data of a packet, or discards the rest of a refused packet.
     Data(Box<(Command, Upload)>),
     /// Discards all input until the connection closes.
     OutOfSync,
@@ -38,7 +38,7 @@ enum Reading {
 
 /// `None` if more input is needed, and `Some(None)` if decoding continues in the new `state`.
 type Decoding = Option<Option<Command>>;
-/// The arguments of a packet with their length in bytes.
+/// The arguments of a packet, and their total length in bytes.
 type Head<'a> = ([&'a [u8]; MAX_ARGUMENTS], usize);
 
 impl Decoder {
@@ -170,7 +170,7 @@ impl Decoder {
     }
 }
 
-/// Splits off the arguments of a packet body of `length` bytes. Returns `None` if more input is needed.
+/// Returns the arguments at the start of a packet body of `length` bytes, or `None` if more input is needed.
 fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
     let here = upto(bytes, length);
     let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];

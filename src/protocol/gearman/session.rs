@@ -96,7 +96,7 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
     let Context { engine, client, now, settings, .. } = context;
     let limit = limit.map(|limit| match settings.timeouts_in_seconds {
         true => Span::from_secs(limit.get()),
-        // The minimum is that of gearmand.
+        // gearmand has the same minimum of one second.
         false => Span::from_millis(limit.get().max(1000)),
     });
     match engine.watch_limited(*client, function, limit, *now) {
@@ -221,7 +221,7 @@ fn unknown_job(kind: Kind, out: &mut Output) -> Flow {
     Flow::Next
 }
 
-/// GET_STATUS reports the numbers, limited to 32 bits. Waiting clients receive the text unchanged.
+/// GET_STATUS reports the two numbers of the text, limited to 32 bits. Waiting clients receive the text unchanged.
 fn progress(text: Body) -> Report {
     let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| strtoll(text).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
@@ -245,7 +245,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
     let answer = match command {
         AdminCommand::Version => &format!("OK {}\n", facts.version),
         AdminCommand::Getpid => &format!("OK {}\n", facts.pid),
-        // gearmand's log level that is closest to the default here.
+        // Of gearmand's log levels, this level is closest to the default here.
         AdminCommand::Verbose => "OK NOTICE\n",
         AdminCommand::CancelJob(handle) => match job_of(&handle, &facts.handle_prefix) {
             Some(id) if engine.cancel(id, *now) => "OK\r\n",
@@ -290,7 +290,7 @@ pub fn notify(event: &Event, client: &ClientInfo, host: &dyn Host, out: &mut Out
             Report::Warning(data) => (job, Kind::WorkWarning, Some(data)),
             Report::Progress { text, .. } => (job, Kind::WorkStatus, Some(text)),
         },
-        // Events for clients of other protocols.
+        // Gearman clients do not receive these events.
         Event::Reserved { .. } | Event::NoJob { .. } | Event::Freed { .. } | Event::DeadLetterStays { .. } => return,
     };
     let handle = reply::handle(&host.facts().handle_prefix, *job);

@@ -16,7 +16,7 @@ pub trait HttpAction: Send {
     /// Returns `None` if the step budget is used up.
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
 
-    /// Returns heap bytes, excluding the request's arguments.
+    /// Returns the size on the heap in bytes, excluding the request's arguments.
     fn footprint(&self) -> u64 {
         0
     }

@@ -23,7 +23,7 @@ const DEFAULT_TTR: u64 = 60;
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 pub const FULL: &str = "there is no memory, or no space in the binlog, for this";
 
-// For 404 errors.
+// The objects that 404 errors report as missing.
 const FREE_JOB: &str = "job that nobody has reserved";
 const KICKABLE: &str = "job that is buried, delayed, held or leased, or schedule without a copy in the tube";
 
@@ -142,7 +142,7 @@ fn done(is_found: bool, what: &str) -> HttpAnswer {
     is_found.then(|| object(|members| members.truth("done", true))).ok_or_else(|| not_found(what))
 }
 
-/// Fails if the binlog lacks space for a change with a name of `extra` bytes.
+/// Claims binlog space for a change with a name of `extra` bytes. Fails if the binlog lacks the space.
 fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
     let full = || Failure::new(503, "the binlog has no room for this");
     context.engine.claim_log_room(extra).then_some(()).ok_or_else(full)
@@ -150,7 +150,7 @@ fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
 
 type JobChange = fn(JobId, &mut Context) -> Result<bool, Refused>;
 
-/// `frees` means that the change needs no binlog space. If `change` returns `false`, the error names `what`.
+/// `frees` is `true` if the change needs no binlog space. If `change` returns `false`, the error names `what`.
 fn change_job(it: &Arguments, frees: bool, what: &'static str, change: JobChange) -> Parsed {
     let id = it.id();
     once(move |context| {

@@ -12,14 +12,14 @@ use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, OverLimit, Pr
 use crate::protocol::text::has_part;
 use crate::protocol::{sees, Context};
 
-/// In bytes. Longer summaries are truncated.
+/// The maximum length of a summary in bytes. Longer summaries are truncated.
 const SUMMARY: usize = 120;
-/// Jobs of further groups are only counted.
+/// The maximum number of listed groups. Jobs of further groups are only counted.
 const MAX_GROUPS: usize = 500;
-/// Engine steps for each job, in addition to finding it.
+/// Engine steps for each job, in addition to the steps for finding the job.
 const STEPS_PER_JOB: u64 = 3;
 
-/// Returns the start of the first line. Jobs with the same summary form a group.
+/// Returns the start of the reason's first line. Jobs with the same summary form a group.
 fn summary(reason: &[u8]) -> &[u8] {
     let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
     beginning(line, SUMMARY)
@@ -45,7 +45,7 @@ impl FailedGroup {
 
 struct Failures {
     count: u64,
-    /// Rank in the order of burying, and ID, of the most recently buried job.
+    /// The rank in the order of burying and the ID of the most recently buried job.
     newest: (u64, JobId),
 }
 
@@ -170,7 +170,7 @@ impl HttpAction for FailedJobs {
 pub enum Remedy {
     Kick,
     Delete,
-    /// The jobs stay buried in this tube.
+    /// Moves the jobs to this tube, in which they stay buried.
     Move(Box<[u8]>),
 }
 

@@ -51,14 +51,14 @@ impl JsonList {
     }
 }
 
-/// Returns the worst-case cost, expressed in bytes of output.
+/// Returns the worst-case cost of searching for `filter` in `name`, expressed in bytes of output.
 fn cost(filter: &[u8], name: &[u8]) -> usize {
     (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }
 
 struct Listing<F> {
     list: JsonList,
-    /// Bytes of heap memory of `advance`.
+    /// The heap memory of `advance` in bytes.
     size: usize,
     advance: F,
 }
@@ -96,7 +96,7 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
         return sorted::<TubeValues>(it, "");
     }
     let (limit, filter) = (it.limit(1000, 1000)?, it.filter());
-    // For many tubes, the order of storage is fastest.
+    // With many tubes, listing the tubes in the order of storage is fastest.
     let mut next = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
     listing(filter.len(), move |list, context| {
         let Context { engine, access, now, .. } = context;

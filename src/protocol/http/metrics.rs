@@ -121,12 +121,12 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
     Metric { name, kind, help, shared, write: () }
 }
 
-/// Passes over the tubes if too many match. Each pass shows the tubes with one value of `rank`.
+/// The number of passes over the tubes if too many match. Each pass shows the tubes with one value of `rank`.
 const RANKS: u8 = 3;
-/// Bytes for each name in `shown`, in addition to its length.
+/// The memory that each name in `shown` uses in addition to its length, in bytes.
 const SHOWN_COST: u64 = 48;
 
-/// Returns the pass that shows the tube: 0 for buried jobs, 1 for other jobs, 2 for no jobs.
+/// Returns the pass that shows the tube: 0 for a tube with buried jobs, 1 with other jobs only, 2 without jobs.
 fn rank(tube: &TubeStats) -> u8 {
     match (tube.jobs.buried, tube.jobs.all()) {
         (0, 0) => 2,
@@ -162,7 +162,7 @@ pub struct Scrape {
 pub fn scrape(it: &mut Arguments) -> Parsed {
     let only: Option<Box<[u8]>> = it.query("tube").map(Into::into);
     if let Some(tube) = &only {
-        // Rights for the one tube suffice.
+        // The client needs rights only for this tube.
         (it.target.tube, it.need) = (Some(tube.clone()), Need::LOOK_NAMED);
     }
     let (filter, state) = (it.filter(), it.query("state").map(state).transpose()?);

@@ -1,7 +1,7 @@
 //! The web page for operators. A browser runs only the built-in style and script, identified by their hashes, and never
 //! code in a tube name or a job body. The page must not refer to other servers.
 
-/// Without the indentation, the comments and most optional spaces of the source file.
+/// The page without the indentation, the comments and most optional spaces of the source file.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 pub const PAGE: &[u8] = &{
     let (mut page, mut whole) = ([0; strip(SOURCE, &mut [0; SOURCE.len()])], [0; SOURCE.len()]);

@@ -8,7 +8,6 @@ use crate::protocol::text::upto;
 use crate::protocol::{Flow, Output};
 use crate::shared::json::Members;
 
-// Content types.
 pub const JSON: &str = "application/json";
 pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub const HTML: &str = "text/html; charset=utf-8";
@@ -17,7 +16,7 @@ pub const TEXT: &str = "text/plain; charset=utf-8";
 pub const BYTES: &str = "application/octet-stream\r\nContent-Disposition: attachment";
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// For every reply: no type guessing, framing, caching, or use by other sites.
+/// Headers of every reply. They forbid type guessing, framing, caching, and use by other sites.
 const GUARDS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n";
 
@@ -84,7 +83,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
         Denied::Unknown if request.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // Guessing tokens is slower with a new connection for each. The body of an unauthenticated request is not read.
+    // Guessing tokens is slower if each guess needs a new connection. An unauthenticated request's body is not read.
     let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
     failure(out, &Failure::new(status, text), &RequestHead { close: request.close || closes, ..request.clone() })
 }
@@ -147,9 +146,9 @@ impl Failure {
     }
 }
 
-/// Displayed bytes of a body in a reply about one job.
+/// The maximum number of displayed bytes of a body in a reply about one job.
 pub const MAX_BODY: usize = 64 * 1024;
-/// Displayed bytes of a body in a list.
+/// The maximum number of displayed bytes of a body in a list.
 pub const MAX_LIST_BODY: usize = 120;
 
 pub type TubeValues = [u64; TUBE_FIGURES.len()];
@@ -219,7 +218,7 @@ pub fn beginning(bytes: &[u8], max: usize) -> &[u8] {
     }
 }
 
-/// Omits trailing zeros of the seconds.
+/// Converts nanoseconds to seconds, without trailing zeros.
 pub fn seconds(nanos: u128) -> String {
     let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -11,9 +11,9 @@ use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, Context, DecodeLimits, Decoded, Flow, LogSubject, Output, ProtocolCommand};
 
-/// Bytes of the request line and the headers.
+/// The maximum size of the request line and the headers in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
-/// Bytes of a JSON body. Larger jobs require another protocol.
+/// The maximum size of a JSON body in bytes. Larger jobs require another protocol.
 pub const MAX_BODY: usize = 1 << 20;
 /// A body of this many bytes is accepted without free memory, because its request may free memory.
 const SHORT_BODY: u64 = 4 * 1024;
@@ -27,7 +27,7 @@ pub struct Request {
     route: Option<usize>,
     target: HttpTarget,
     need: Need,
-    /// Bytes of the path, the query and the body.
+    /// The size of the path, the query and the body in bytes.
     size: usize,
     /// `true` if the server must call [`Decoder::accept_body`] for an unread body.
     pub awaits_body: bool,
@@ -92,7 +92,7 @@ impl ProtocolCommand for Request {
         self.action()?.tags()
     }
 
-    /// `true` for a public path, and for a request that gets only an error.
+    /// `true` for a public path, and for a request whose only reply is an error.
     fn allows_anonymous(&self) -> bool {
         self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
     }
@@ -173,7 +173,7 @@ impl Decoder {
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         let request = self.read(bytes, limits)?;
         self.count += 1;
-        // Other requests are counted when their body is complete.
+        // A request that awaits its body is counted when the body is complete.
         let id = request.route.filter(|_| !request.awaits_body).map(|route| CommandId::new(FIRST_HTTP, route));
         Some((id, request))
     }
@@ -287,7 +287,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body }))
 }
 
-/// `old` means HTTP/1.0. Returns the size of the body, if known.
+/// `old` is `true` for HTTP/1.0. Returns the size of the body, if known.
 fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
     let mut head = RequestHead::default();

@@ -11,7 +11,7 @@ use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 use crate::shared::role::Role;
 
 pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
-    // A request that cannot be decoded has an error, and nothing to check.
+    // A request that cannot be decoded already contains an error, so it needs no check.
     let allowed = if request.is_last { Ok(()) } else { check(&request, &context.settings.http) };
     let action = match allowed.and(std::mem::replace(&mut request.action, Ok(None))) {
         Ok(_) if is_standby(&request, context) => Err(Failure::new(503, STANDING_BY)),
@@ -54,7 +54,7 @@ fn is_standby(request: &Request, context: &Context) -> bool {
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
-/// Applies to this request only, because a proxy may share a connection between users.
+/// Authenticates only this request, because a proxy may use one connection for several users.
 pub fn authenticate(request: &Request, context: &mut Context) {
     let Some(access) = &mut context.access else { return };
     match request.head.token {

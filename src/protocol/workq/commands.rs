@@ -38,9 +38,9 @@ pub struct Submission {
     pub ttl: Span,
     /// Nanoseconds since the Unix epoch; `None` for `add`.
     pub time: Option<i128>,
-    /// In the engine's order: small numbers are served first.
+    /// The priority in the engine: jobs with small numbers are served first.
     pub pri: Priority,
-    /// Maximum leases. 0 means unlimited.
+    /// The maximum number of leases. 0 means unlimited.
     pub max_attempts: u8,
     /// A job fails permanently after this many failures. 0 means 1.
     pub max_fails: u8,
@@ -108,9 +108,9 @@ pub struct CommandRow {
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// Only `lease` can have more, up to half a million names, whose slices would need 16 times the memory of the line.
+/// The number of stored arguments. `lease` can have more, but their slices would need 16 times the line's memory.
 const STORED_ARGUMENTS: usize = 7;
-/// Flags in a line, valid or not.
+/// The maximum number of flags in a line, valid or not.
 const MAX_FLAGS: usize = 64;
 
 #[derive(Debug, Default)]

@@ -6,13 +6,13 @@ use super::Uuid;
 use crate::engine::{date_of, day_of, push_moment, Engine, Job, JobId, Priority, Span, Time, UUID_HYPHENS};
 use crate::protocol::text::{hex_pair, past, whole_number};
 
-/// In bytes. Defined by the protocol document.
+/// The maximum size of data in bytes, as the protocol document defines.
 pub const MAX_DATA: u64 = 1 << 20;
-/// 24 hours in milliseconds, as the protocol document defines.
+/// The maximum time to run: 24 hours in milliseconds, as the protocol document defines.
 pub const MAX_TTR: u64 = 86_400_000;
-/// 24 hours in milliseconds, as in the original server.
+/// The maximum wait: 24 hours in milliseconds, as in the original server.
 pub const MAX_WAIT: u64 = 86_400_000;
-/// In bytes. Defined by the protocol document.
+/// The maximum length of a name in bytes, as the protocol document defines.
 pub const MAX_NAME: usize = 255;
 pub const MAX_LIMIT: u64 = 100;
 
@@ -35,7 +35,7 @@ fn signed(text: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -number } else { number }).ok()
 }
 
-/// A sign is accepted, as in the original server. The size can exceed `MAX_DATA`.
+/// Accepts a sign, as the original server does. The size can exceed `MAX_DATA`.
 pub fn size(text: &[u8]) -> Option<u64> {
     signed(text).and_then(|size| u64::try_from(size).ok())
 }
@@ -104,7 +104,7 @@ pub fn limit(text: &[u8]) -> Result<usize, Words> {
 const NANOS: u64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 
-/// Returns nanoseconds since 1970, which can be negative. Rejects other offsets, leap seconds and invalid dates.
+/// Returns nanoseconds since 1970, possibly negative. Rejects offsets except `Z`, leap seconds and invalid dates.
 pub fn parse_time(text: &[u8]) -> Option<i128> {
     let (seconds, behind) = text.split_at_checked(19)?;
     let shape = b"dddd-dd-ddTdd:dd:dd";
@@ -137,9 +137,9 @@ pub fn push_time(out: &mut Vec<u8>, time: Time) {
     out.push(b'Z');
 }
 
-/// `beanpol` in ASCII, but with the UUID version 4 in the last byte, because some clients accept only this version.
+/// `beanpol` in ASCII, but the high half of the last byte is UUID version 4, because some clients accept no other.
 const PREFIX: [u8; 7] = *b"beanpoL";
-/// The low two bits are XORed with the top two bits of the job ID.
+/// The eighth byte. Its two low bits are XORed with the two high bits of the job ID.
 const LETTER: u8 = b'e';
 /// The two high bits of the ninth byte, which indicate the layout of RFC 4122.
 const VARIANT: u64 = 0b10 << 62;
@@ -171,7 +171,7 @@ fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
 
-/// For jobs without a UUID from a client. The UUID survives a restart.
+/// Returns the UUID of a job without a UUID from a client. The UUID survives a restart.
 pub fn derive(id: JobId) -> Uuid {
     let mut uuid = [0; 16];
     uuid[..7].copy_from_slice(&PREFIX);
@@ -189,7 +189,7 @@ pub fn underive(uuid: &Uuid) -> Option<JobId> {
     derived.then_some(JobId(low & !VARIANT | top << 62))
 }
 
-/// The client has chosen the UUID, or the server has derived it from the job ID.
+/// Finds a job by the UUID that the client has chosen or that the server has derived from the job ID.
 pub fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
     engine
         .find_id(id)
@@ -341,7 +341,6 @@ mod tests {
 
     #[test]
     fn every_day_is_parsed_and_written() {
-        // Every day in the range of the engine's clock.
         for day in 0..213_503 {
             let second = day * 86_400 + day % 86_400;
             assert_eq!(seconds(&shown(second)), Some(second.into()));

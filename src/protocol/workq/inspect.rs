@@ -116,7 +116,7 @@ pub fn ttr_of(engine: &Engine, job: &Job) -> u64 {
     millis(engine.lease_of(job)).min(MAX_TTR)
 }
 
-/// Returns milliseconds, or 0 if there is none. A time beyond the range of the engine's clock becomes the maximum.
+/// Returns the time to live in milliseconds, or 0 if there is none. Times beyond the clock's range become the maximum.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),

@@ -8,7 +8,7 @@ use crate::protocol::counters::FIRST_WORKQ;
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// In bytes, including CR LF. The original server's limit of a whole command.
+/// The maximum length of a line in bytes, including CR LF. The original server's limit for a whole command.
 pub const MAX_LINE: usize = 1_058_576;
 /// The caller passes an incomplete line of at most this many bytes again. The decoder stores longer lines of `lease`.
 const MAX_REPEATED: usize = 4 * 1024;
@@ -22,7 +22,7 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Line,
-    /// The part of a line that exceeds `MAX_REPEATED`.
+    /// The received part of a line that is longer than `MAX_REPEATED`.
     LongLine(Vec<u8>),
     /// Discards the data if the line is invalid or memory is exhausted.
     Data(Box<Arriving<WithData>>),
@@ -44,7 +44,7 @@ fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> 
 }
 
 impl WithData {
-    /// `is_whole` means that CR LF follows the data, which are `None` if memory was exhausted.
+    /// `is_whole` is `true` if CR LF follows the data. `data` is `None` if memory was exhausted.
     fn with_data(self, is_whole: bool, data: Option<Body>) -> Decoded<Request> {
         let command = match (self.command, &data) {
             _ if !is_whole => Command::Refused(self.error),

@@ -106,7 +106,7 @@ fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, context: &mut Context, ou
     Flow::Next
 }
 
-/// The reply needs the UUID even if the job has been deleted by then.
+/// Stores the UUID for the reply, because the job may be deleted before the reply.
 fn await_outcome(id: Uuid, context: &mut Context) -> Flow {
     if let Some(client) = context.registry.get_mut(context.client) {
         client.awaited = id;
@@ -183,7 +183,7 @@ pub fn notify(event: &Event, engine: &Engine, client: &ClientInfo, out: &mut Out
             Outcome::Failed(result) | Outcome::Fault(result) => outcome_event(&client.awaited, false, result, out),
             Outcome::Gone => reply::words(out, reply::NOT_FOUND),
         },
-        // Events for clients of other protocols.
+        // Workq clients do not receive these events.
         Event::Report { .. } | Event::Work { .. } | Event::Freed { .. } | Event::DeadLetterStays { .. } => {}
     }
 }

@@ -15,7 +15,7 @@ const DISCARDED: u64 = 1 << 20;
 
 const LAST_READS: usize = 16;
 
-/// In bytes. Shorter lists are complete after a few turns, and need not wait for longer ones.
+/// A list is long from this size in bytes on. Shorter lists take only a few turns, and need not wait for longer ones.
 const LONG_LIST: u64 = 512 * 1024;
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Connection {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Closing a TCP connection with unread input would reset it, and the peer could lose replies.
+    /// Reads the remaining input: closing a TCP connection with unread input would reset it and could lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;
@@ -102,7 +102,7 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // This memory had not been freed yet when the removal of the client triggered the last check.
+        // Schedule another check, because the check after the removal of the client did not count this memory as free.
         hub.alarm.advance(hub.next_give_back(hub.clock.now()));
     }
 

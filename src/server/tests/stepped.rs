@@ -79,8 +79,8 @@ impl Stepped {
         self.pool.round()
     }
 
-    /// `true` if a client has sent commands after one that is waiting. Their order relative to the commands of other
-    /// clients is undefined.
+    /// `true` if a client has sent commands after a command that is waiting. The order of the later commands relative
+    /// to the commands of other clients is undefined.
     pub fn has_commands_behind(&self) -> bool {
         let waits = |connection: &Connection| {
             let state = connection.outbox.write_state(usize::MAX, connection.stage == Stage::Closing, true);

@@ -21,7 +21,7 @@ pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 /// Polled because a read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// Unlike other clocks, counts while the machine is suspended.
+/// Returns the time since the machine started. Unlike other clocks, this clock counts while the machine is suspended.
 pub fn boot_time() -> Duration {
     // Available since Linux 2.6.39.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
@@ -35,7 +35,7 @@ pub fn nameless_file() -> io::Result<File> {
     Ok(memfd_create(c"beanpole", MFdFlags::MFD_CLOEXEC)?.into())
 }
 
-/// The process's user and groups when it connected.
+/// Returns the user and the groups of the peer process at the time when it connected.
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     let mut process = [0; 3];
     super::option(&socket, libc::SO_PEERCRED, &mut process)?;
@@ -67,7 +67,7 @@ pub fn set_groups(group: Gid) -> nix::Result<()> {
     setgroups(&[group])
 }
 
-/// Programs that this process executes cannot gain privileges.
+/// Prevents programs that this process executes from gaining privileges.
 pub fn forbid_privileges() -> nix::Result<()> {
     nix::sys::prctl::set_no_new_privs()
 }
@@ -93,7 +93,7 @@ pub fn drop_capabilities() -> nix::Result<()> {
     Errno::result(result).map(drop)
 }
 
-/// The descriptor becomes readable when the process ends. Requires Linux 5.3.
+/// Returns a descriptor that becomes readable when the process ends. Requires Linux 5.3.
 #[allow(unsafe_code)]
 pub fn end_of(process: Pid) -> Option<OwnedFd> {
     // SAFETY: the system call takes two numbers and returns a new file descriptor, which nothing else uses.

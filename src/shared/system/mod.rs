@@ -19,7 +19,7 @@ pub fn is_listener(file: impl AsFd) -> bool {
     option(file, libc::SO_ACCEPTCONN, &mut listens).is_ok() && listens != [0]
 }
 
-/// The option is a list of numbers. Returns how many were read.
+/// Reads a socket option that is a list of numbers. Returns the length of the list.
 #[allow(unsafe_code)]
 fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Result<usize> {
     let socket = socket.as_fd().as_raw_fd();
@@ -30,10 +30,10 @@ fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Resu
     Ok(length as usize / size_of::<u32>())
 }
 
-/// Bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
+/// The usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
 const NARROW_ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
-/// Without permission, the old limit stays in effect.
+/// Raises the limit of open files. Without permission, the old limit stays in effect.
 pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         if soft < hard {
@@ -54,7 +54,7 @@ pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Returns bytes, or `u64::MAX` if no limit is known.
+/// Returns the available memory in bytes, or `u64::MAX` if no limit is known.
 pub fn memory() -> u64 {
     let limits = [ADDRESS_SPACE, Resource::RLIMIT_DATA].into_iter().filter_map(resource_limit);
     let of_system = group_memory_limits().into_iter().chain(machine_memory());

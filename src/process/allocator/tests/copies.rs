@@ -32,7 +32,7 @@ fn copy(buffer: &mut [u8], to: usize, from: usize, length: usize) {
 fn each_length_is_copied_at_each_alignment() {
     let mut buffer = vec![0; 3 * MAX_LENGTH];
     for length in 0..=MAX_LENGTH {
-        // Short copies use all alignments of source and destination. Long copies use a single alignment.
+        // Test short copies with all alignments of source and destination, and long copies with a single alignment.
         let pairs = if length < 300 { 0..256 } else { length % 256..length % 256 + 1 };
         for (to, from) in pairs.map(|pair| (pair / 16, pair % 16)) {
             copy(&mut buffer, 32 + to, 32 + 32 + length + from, length);
