@@ -1,5 +1,5 @@
-# The targets for development and installation. `make help` lists all targets. pkg/packages.mk contains the
-# targets for packages, and pkg/tests.mk those for long tests.
+# The targets for development and installation. `make help` lists all targets. pkg/packages.mk contains the targets for
+# packages, and pkg/tests.mk contains the targets for long tests.
 #
 # Requires GNU make, a POSIX shell and a Rust toolchain. Variables, set with `make TARGET NAME=VALUE`:
 #
@@ -82,12 +82,12 @@ STATIC_PROGRAM = $(TARGET_DIR)/$(STATIC_TARGET)/release/beanpole
 CARGO_HOME ?= $(HOME)/.cargo
 REMAP = --remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(CARGO_HOME)/registry/src=crates
 
-# Checks whether the port is in use: the program binds the first address and then exits, because it can never
-# bind the second address.
+# Checks whether the port is in use. The program binds the port first, and then exits in any case, because it can never
+# bind `unix:/`.
 RUN_PORT = $(or $(PORT),11300)
 TAKEN = $(findstring in use,$(shell $(call q,$(PROGRAM)) -l 127.0.0.1:$(RUN_PORT) -l unix:/ 2>&1))
 HTTP_TAKEN = $(findstring in use,$(shell $(call q,$(PROGRAM)) -l 127.0.0.1:$(HTTP) -l unix:/ 2>&1))
-# The address in the printed message. It is unknown if the port is 0 or if ARGS can contain another address.
+# The address in the printed message. The address is unknown if the port is 0 or if ARGS can contain another address.
 comma = ,
 SAID = $(if $(ARGS)$(filter 0,$(RUN_PORT)),HOST PORT$(comma) as logged below,127.0.0.1 $(RUN_PORT))
 
@@ -179,7 +179,7 @@ check: test lint ## run test and lint
 fmt: ## format the code
 	$(CARGO) fmt
 
-# The directory of a man page, from the section in its name. The completion file of each shell.
+# The directory of a man page, from the section in its name. COMPLETION_* are the completion files of the shells.
 section = $(MANDIR)/man$(patsubst .%,%,$(suffix $(1)))
 COMPLETION_bash = $(PREFIX)/share/bash-completion/completions/beanpole
 COMPLETION_zsh = $(PREFIX)/share/zsh/site-functions/_beanpole

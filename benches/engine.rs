@@ -67,7 +67,7 @@ impl World {
     }
 
     fn put(&mut self, pri: u32, delay: Span) -> JobId {
-        // Each job gets its own time.
+        // Each job gets a different time.
         self.now = self.now + Span::from_nanos(1000);
         let body = Body::from([7u8; 64].as_slice());
         let job = NewJob { pri, delay, ttr: Span::from_secs(600), body };
@@ -245,8 +245,7 @@ fn settings(cases: &mut Cases) {
     cases.add(&name, verbs, taken, move |world| (0..verbs).for_each(|_| world.take_turns()));
 }
 
-/// Measures operations while a client watches many tubes, operations beside many tubes that nobody watches, and
-/// connections.
+/// Measures operations while a client watches many tubes, operations while many unwatched tubes exist, and connections.
 fn tubes(cases: &mut Cases) {
     let (watched, many) = (cases.count(1000), cases.count(33_000));
     cases.add("watch", many, World::new, move |world| world.watch(many));

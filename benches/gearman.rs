@@ -44,7 +44,7 @@ use args::Args;
 use process::Program;
 use runner::Sides;
 
-/// Has the same build profile as this program.
+/// The path of beanpole, which has the same build profile as this program.
 const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 
 fn main() -> ExitCode {

@@ -13,7 +13,7 @@ fn send(address: &[u8], touch: impl FnOnce() -> Result<(), ClientError>) -> Resu
     if !address.contains('@') {
         return Err(format!("not an address: {address}").into());
     }
-    touch()?; // Restarts the time to run (60 s). During long work, call this more often.
+    touch()?; // Restarts the time to run (60 s). During long work, call this repeatedly.
     println!("sent to {address}");
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! The build script, which sets linker options for the release program on Linux.
 //!
-//! Discards the unwind tables: 7 % of the file, and never used, because the release program aborts on a panic. Packs
-//! the relocations of static programs, which saves 3 % of the file. Must not affect other profiles, which unwind.
+//! Discards the unwind tables, which are 7 % of the file and never used, because the release program aborts on a panic.
+//! Packs the relocations of static programs, which saves 3 % of the file. Must not affect other profiles, which unwind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// A linker script that GNU ld and lld combine with their own scripts. Keeps the unwind tables of the C library's
-/// startup files, because these files refer to the tables.
+/// A linker script that GNU ld and lld combine with their own scripts. The unwind tables of the C library's startup
+/// files are kept, because these files refer to their tables.
 const SCRIPT: &str = "SECTIONS
 {
   /DISCARD/ : { *(EXCLUDE_FILE(*crtbegin*.o *crtend*.o) .eh_frame) *(.gcc_except_table .gcc_except_table.*) }
@@ -19,8 +19,8 @@ INSERT AFTER .text;
 /// The minor version of the first Rust release that contains musl 1.2.5, which supports packed relocations.
 const PACKS_FROM: u32 = 93;
 
-/// Returns `true` if the program is linked statically with musl 1.2.5 or later. A dynamic program would use the C
-/// library of the target machine, which may be older.
+/// Returns `true` if the program is linked statically with musl 1.2.5 or later. A dynamic program uses the C library of
+/// the target machine, which may be older.
 fn packs_relocations() -> bool {
     let is = |name, value| env::var(name).is_ok_and(|found| found == value);
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
@@ -35,8 +35,8 @@ fn packs_relocations() -> bool {
 fn main() {
     println!("cargo:rerun-if-changed=pkg/link.rs");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    // `PROFILE` is also `release` in profiles that inherit from `release`. The profile is the first part of the path
-    // PROFILE/build/PACKAGE/out.
+    // `PROFILE` is also `release` in profiles that inherit from `release`. The name of the actual profile is the first
+    // component of the path PROFILE/build/PACKAGE/out.
     let is_release = folder.ancestors().nth(3).and_then(Path::file_name).is_some_and(|name| name == "release");
     let is_linux = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux");
     if is_release && is_linux {

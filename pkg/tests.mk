@@ -52,7 +52,7 @@ compat: build oracle ## compare with the original beanstalkd and gearmand, and t
 	tests/compat/gearman-suites '$(PROGRAM)'
 	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
 
-# $(PROGRAM) is built with TLS, also for later targets.
+# This target leaves a $(PROGRAM) with TLS, which later targets also use.
 tls: ## run the tests of TLS, also with real clients; needs openssl
 	$(MAKE) --no-print-directory build TLS=1
 	$(CARGO) clippy --locked --features tls --all-targets -- -D warnings
@@ -98,7 +98,7 @@ hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack the server, and beans
 	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
 	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
 
-# Runs a test that starts $(PROGRAM). Builds the test itself with less optimization, which is faster.
+# Runs a test that starts $(PROGRAM). Builds the test program itself with less optimization, which takes less time.
 STARTER = BEANPOLE_PROGRAM=$(call q,$(abspath $(PROGRAM))) $(CARGO) test --profile sim $(CARGOFLAGS)
 
 crash: build ## kill the server under load, and cut the power of a simulated disk; takes minutes; KILLS=60 CRASHES=30000 for fewer
@@ -144,8 +144,8 @@ fuzz: ## run the fuzzers; TARGET=log for one target, SECONDS=600 for each target
 	        -timeout=20 -print_final_stats=1; \
 	done
 
-# .cargo/mutants.toml selects the changes, and the tests that must detect them. PROMISE is the number of a promise in
-# beanpole-promises(7).
+# .cargo/mutants.toml selects the files to mutate, and the tests that must detect the mutations. PROMISE is the number
+# of a promise in beanpole-promises(7).
 PROMISE =
 ENFORCING = $(if $(PROMISE),$(shell grep -rlE '^//! Enforces promises? (.* )?$(PROMISE)[ .]' src))
 mutants: ## find small mistakes in the code that no test detects; FILES='src/binlog/*', PROMISE=P12, SHARD=3/40; needs cargo-mutants
@@ -172,7 +172,7 @@ TSAN_CARGO = $(if $(NIGHTLY_SOURCE),RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nig
 	RUSTFLAGS='-Zsanitizer=thread $(TSAN_LINK)' /usr/bin/cargo)
 TSAN_TEST = TSAN_OPTIONS=halt_on_error=1 CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/tsan' $(TSAN_CARGO) test --locked -Zbuild-std \
 	--target $(HOST)
-# Tests that measure memory, which fail because of the sanitizer's own memory usage.
+# These tests measure memory and fail because of the sanitizer's own memory usage.
 TSAN_MEASURED = sends_itself_updates does_not_read updates_for_very_many
 tsan: ## find data races with ThreadSanitizer; needs the source of Rust's standard library
 	@if [ -z '$(or $(NIGHTLY_SOURCE),$(DEBIAN_SOURCE))' ]; then \
@@ -211,8 +211,8 @@ results: ## run the benchmarks, and update benches/RESULTS.md, the CSV file and 
 picture: ## draw the figures of benches/RESULTS.md for the README, and write them as CSV
 	$(CARGO) bench $(CARGOFLAGS) --bench picture -- $(abspath benches)/RESULTS.md $(abspath benches)/figures.svg
 
-# The benchmarks for Gearman and Workq. `bench` runs them unless ARGS contains an option that only the main
-# benchmark supports.
+# The benchmarks for Gearman and Workq. `bench` runs them unless ARGS contains an option that only the load benchmark
+# supports.
 SHARED = --pin --quick --runs=%
 .PHONY: bench-doors
 bench-doors:
@@ -220,7 +220,7 @@ bench-doors:
 	echo 'Gearman was not measured: gearmand is missing (Debian: apt-get install gearman-job-server, or set GEARMAND=/path/to/gearmand)')
 	@$(CARGO) bench $(CARGOFLAGS) --bench workq -- $(ARGS)
 
-# The gearmand to compare with in benchmarks: the installed one, or the one unpacked by `fetch-gearmand`.
+# The gearmand to compare with in benchmarks: the installed program, or the program that `fetch-gearmand` has unpacked.
 RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
 
 bench-tls: ## measure the cost of TLS: memory, CPU time, handshakes, and program size; needs openssl
@@ -237,8 +237,7 @@ bench-quick: ## run bench with less precision, in at most a minute
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)
 
 
-# The test of the web page requires an installed browser. The target installs playwright-core in the target
-# directory.
+# The test of the web page requires an installed browser. The target installs playwright-core in the target directory.
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 PLAYWRIGHT = $(TARGET_DIR)/browser
 .PHONY: alerts browser prometheus

@@ -39,7 +39,7 @@ mod access {
     }
 
     impl Guarded {
-        /// `lines` precede a line for the operator in the access file.
+        /// Starts a server whose access file contains `lines`, followed by a line for the operator.
         fn start(lines: &str) -> Guarded {
             Guarded::start_by(lines, |config| Server::with(config).expect("a server"))
         }
@@ -158,7 +158,7 @@ mod access {
     }
 
     impl PeekOne for UnixStream {
-        /// Returns the number of bytes at hand, which is 0 at the end of the stream, or `None` at the read timeout.
+        /// Returns the number of available bytes: 1, or 0 at the end of the stream, or `None` at the read timeout.
         fn peek_one(&self) -> Option<usize> {
             let mut byte = [0];
             nix::sys::socket::recv(

@@ -1,9 +1,9 @@
 //! Attacks the real program with one or more hostile clients and checks that other clients are not affected.
 //!
-//! `make hostile` runs all attacks, `make hostile ROW=T3` one, and `ROW="T3 M1"` two. `rows` contains the table of
-//! attacks. Each row asserts replies, order and memory. Round-trip times are only printed, next to those of beanstalkd
-//! if beanstalkd supports the commands. Rows whose code begins with T compare times with a limit, if the command line
-//! contains one.
+//! `make hostile` runs all attacks, `make hostile ROW=T3` runs one attack, and `ROW="T3 M1"` runs two. `rows` contains
+//! the table of attacks. Each row asserts replies, order and memory. Round-trip times are only printed, next to those
+//! of beanstalkd if it supports the commands. If the command line contains a time limit, rows whose code begins with T
+//! also fail if a round trip exceeds the limit.
 
 #[path = "attacks/access.rs"]
 mod access;
@@ -125,8 +125,8 @@ fn main() -> ExitCode {
         let ours = attack(row, plan.program.clone(), true);
         let peer = plan.peer.clone().filter(|_| row.peer).map(|peer| attack(row, peer, false));
         let mut result = Result { row, ours, peer };
-        // The limit is only for rows about time. Rows about memory close thousands of connections at once, and the
-        // kernel alone exceeds the limit.
+        // The limit applies only to rows about time. Rows about memory close thousands of connections at once, for
+        // which the kernel alone needs more time than the limit.
         if let Some(limit) = plan.limit.filter(|_| row.code.starts_with('T')) {
             result.judge(limit);
         }

@@ -1,9 +1,9 @@
 //! Tests large numbers of waiting workers, silent connections, reservations and tubes.
 //!
 //! Workers must be served in the order of their requests, silent connections must cost no processor time, and the cost
-//! of a command must not grow with the number of other objects. The tests compare processor time with that of the same
-//! work in a small server, because absolute times depend on the machine. A mutex ensures that only one test runs at a
-//! time, because parallel tests would distort the measurements.
+//! of a command must not grow with the number of other objects. The tests compare the processor time with that of a
+//! small server for the same work, because absolute times depend on the machine. A mutex ensures that only one test
+//! runs at a time, because parallel tests would distort the measurements.
 
 mod daemon;
 
@@ -38,7 +38,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns `wanted`, or fewer connections if the open-file limit is too low.
+/// Returns `wanted`, or a lower number of connections if the open-file limit is too low.
 fn affordable(wanted: usize) -> usize {
     let files = allow_files((wanted + SPARE) as u64) as usize;
     let count = wanted.min(files.saturating_sub(SPARE));
@@ -118,8 +118,8 @@ fn silent_connections_use_memory_but_no_processor_time() {
     drop(workers);
 }
 
-/// Lets the jobs of one client expire while another client waits for them. Returns the time from each expiration to the
-/// next reservation.
+/// Lets the reservations of one client expire while another client waits for the jobs. Returns the time from each
+/// expiration to the next reservation.
 fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     std::thread::sleep(Duration::from_millis(10) * number as u32);
     let (mut holder, mut other) = (Wire::to(daemon), Wire::to(daemon));
@@ -131,7 +131,7 @@ fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     for job in 0..jobs {
         let ttr = 1 + job as u32 % 3;
         let id = holder.put(job.to_string().as_bytes(), ttr);
-        // The server's deadline is never earlier than this one, because the server receives the command later.
+        // The server's deadline is never earlier than this deadline, because the server receives the command later.
         deadlines.push(Instant::now() + Duration::from_secs(ttr.into()));
         holder.send(format!("reserve-job {id}\r\n"));
         assert_eq!(holder.job().0, id);
@@ -206,7 +206,8 @@ fn cost(client: &mut Wire, observer: &mut Client) -> f64 {
     (cpu_micros(observer) - before) / (3 * BUNCH * BUNCHES) as f64
 }
 
-/// Returns each server's minimum [`cost`]. Measures both alternately, so that the load of the machine affects both.
+/// Returns the minimum [`cost`] of each server. Measures the servers alternately, so that the load of the machine
+/// affects both.
 fn costs(daemons: [&Daemon; 2], tube: &str) -> [f64; 2] {
     let mut clients = daemons.map(|daemon| {
         let mut client = Wire::to(daemon);
@@ -240,8 +241,8 @@ fn costs_do_not_depend_on_the_number_of_tubes() {
     assert!(many <= 4.0 * few);
 }
 
-/// Creates tubes in ten batches, and compares the median costs of the first and the last three. If the cost of a tube
-/// were proportional to the number of tubes, the last batches would take almost six times as long.
+/// Creates tubes in ten batches. The median cost of the last three batches must be close to that of the first three. If
+/// the cost of a tube grew with the number of tubes, the last batches would take almost six times as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
     let (mut client, mut observer) = (Wire::to(&daemon), daemon.client());
@@ -275,7 +276,7 @@ fn own_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every Linux has").into()
 }
 
-/// Returns the processor time for disconnecting many clients that wait for the result of the same job, in any `order`.
+/// Returns the processor time for disconnecting many clients that wait for one job's result. `order` reorders them.
 fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let mut engine = Engine::new(Limits::NONE);
     let now = Time::from_nanos(1);

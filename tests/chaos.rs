@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use daemon::{wait_until, Daemon, Folder};
 use nix::sys::signal::Signal;
 
-/// Bytes that the allocator can retain after a disturbance.
+/// Bytes that the allocator may retain after a disturbance.
 const SLACK: u64 = 16 << 20;
 const TABLES: u64 = 64 << 10;
 
-/// Connections in the flood, if the descriptor limit allows that many.
+/// The number of connections in the flood, if the descriptor limit allows that many.
 const FLOOD: usize = 50_000;
 
 /// Resources of the server before and after a disturbance.
@@ -41,7 +41,7 @@ fn health(server: &Daemon) -> Health {
     }
 }
 
-/// Returns `None` if the server has no descriptor for another connection.
+/// Returns the server's statistic `current-memory`, or `None` if the server has no descriptor for another connection.
 fn account(server: &Daemon) -> Option<u64> {
     server.client().figure("stats", "current-memory").ok()?.parse().ok()
 }
@@ -57,7 +57,7 @@ fn serves(server: &Daemon) {
     client.delete(id).expect("a job of ours");
 }
 
-/// The server's resource usage must return to its previous values after `misfortune`.
+/// Runs `misfortune`. Afterwards, the server's resource usage must return to its previous values.
 fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     serves(server);
     let before = health(server);
@@ -86,7 +86,7 @@ fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     );
 }
 
-/// Ignores errors, because the server may close the connection.
+/// Sends bytes. Ignores errors, because the server may close the connection.
 fn send_all(stream: &mut TcpStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
@@ -223,7 +223,7 @@ fn a_full_file_system_accepts_deletes_and_recovers() {
     assert!(run(&format!("umount {path}")), "the file system is busy");
 }
 
-/// The memory limit leaves room for only one of the two bodies.
+/// The memory limit leaves room for only one of two large bodies.
 #[test]
 #[ignore = "see make chaos"]
 fn memory_of_huge_bodies_is_released() {
@@ -245,8 +245,8 @@ fn memory_of_huge_bodies_is_released() {
     survives(&server, "two bodies of 1 GiB at once", || large_bodies(&server, 2, SIZE >> 20));
 }
 
-/// Runs the test in a separate network namespace with packet loss. Without the kernel's `netem` module, a rate limit
-/// drops packets instead.
+/// Configures packet loss in a separate network namespace, in which the test then runs. Without the kernel's `netem`
+/// module, a rate limit drops packets instead.
 const LOSSY: &str = "ip link set lo mtu 1500 up && { tc qdisc add dev lo root netem loss 10% 2>/dev/null || \
                      tc qdisc add dev lo root tbf rate 20mbit burst 16k limit 16k; } && exec \"$0\" \"$@\"";
 

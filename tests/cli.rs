@@ -27,7 +27,7 @@ mod cli {
     use super::daemon;
     use daemon::Ended;
 
-    /// The exit code if an address or an inherited socket cannot be used.
+    /// beanstalkd's exit code if an address or an inherited socket cannot be used.
     const NO_ADDRESS: i32 = 111;
 
     impl Ended {
@@ -49,7 +49,7 @@ mod cli {
         format!("127.{}.{high}.{low}", 100 + NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The address remains occupied until the listener is dropped.
+    /// Returns a listener and its address. The address is in use until the listener is dropped.
     fn taken() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("a bound listener");

@@ -72,7 +72,7 @@ impl Writer {
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
-    /// Simulates a restart: the writer claims the log at the position that it believes to be the end.
+    /// Simulates a restart: the writer reads to the end of the log as far as it knows, and claims the log there.
     fn claim(&mut self, log: &MemoryLog) {
         self.active = false;
         self.ahead.clear();
@@ -107,7 +107,7 @@ impl Writer {
             Err(Fail::Conflict) if index > 0 => false,
             Err(_) => match Writer::head_at(log, seq) {
                 Some(found) if found == head => true,
-                // Another writer's entry. This writer stops without confirming its own.
+                // The entry is another writer's. This writer stops without confirming its own entry.
                 Some(_) => return self.active = false,
                 None => false,
             },
@@ -148,8 +148,8 @@ fn schedule(seed: u64) -> usize {
             assert_eq!(entries.get(seq), Some(head), "seed {seed}: what was confirmed is not there");
         }
     }
-    // Between two claims, only the server with the first claim may have written entries. The log must reject all
-    // others.
+    // Between two claims, only the writer of the first claim may have written entries. The log must reject the entries
+    // of all other writers.
     let mut writer = 0;
     for (seq, head) in &entries {
         match head.kind {
@@ -208,7 +208,7 @@ fn files(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
     segments.map(|(name, path)| (name, std::fs::read(path).expect("a file"))).collect()
 }
 
-/// Returns the last entry of the copy, according to the file `journal.position`.
+/// Returns the number of the last entry in the copy, according to the file `journal.position`.
 fn position(folder: &Folder) -> Option<Seq> {
     std::fs::read_to_string(folder.0.join("journal.position")).ok()?.lines().next()?.parse().ok()
 }
@@ -303,7 +303,7 @@ fn a_copy_at_any_position_can_follow_merged_entries() {
     }
 }
 
-/// Returns the files of large bodies in the directory of a copy.
+/// Returns the files in a copy's directory that contain large bodies.
 fn stages(folder: &Folder) -> Vec<String> {
     let names = std::fs::read_dir(&folder.0).expect("a folder").map(|entry| entry.expect("an entry").file_name());
     names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("stage.")).collect()
@@ -330,7 +330,7 @@ fn a_copy_contains_large_bodies_that_were_appended_in_pieces() {
     file.write_at(100, &body[10..]).expect("a write");
     file.sync().expect("a sync");
     assert!(log.entries().last().expect("an entry").1.len() < 1000, "the body is in the log once");
-    // A crash of the standby makes it repeat operations, even after it has applied all of them.
+    // After a crash, a standby repeats operations, even if it had applied all of them.
     let mut standby = standby.into_inner();
     let _ = standby.poll().expect("a log in memory");
     drop(standby);
@@ -357,17 +357,17 @@ fn an_unused_large_body_is_removed_from_the_journal() {
         standby.save().expect("a position");
         stages(&second).len()
     };
-    // The client has disconnected.
+    // Simulates a client that disconnects before its job is put.
     active.storage.stage(&body(1), &|| false);
     assert_eq!(catch_up(), 0);
-    // The server refuses the job.
+    // Simulates a job that the server refuses.
     active.storage.stage(&body(2), &|| true);
     assert_eq!(catch_up(), 1);
     let last = body(3);
     active.storage.stage(&last, &|| true);
     active.storage.create("segment.0000000001", 80).and_then(|file| file.sync()).expect("a file");
     assert_eq!(catch_up(), 1);
-    // The server stops before it writes the job.
+    // The server stops before it has written the job to the log.
     active.release().expect("a release");
     let active = activate(&mut standby);
     active.storage.create("segment.0000000002", 80).and_then(|file| file.sync()).expect("a file");
@@ -411,7 +411,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 20_000_000).expect("a file");
     for number in 0..40 {
-        // A response only has room for one write of this size.
+        // A response has room for only one write of this size.
         file.write_at(number * 400_000, &[7; 400_000]).expect("a write");
         file.sync().expect("a sync");
     }

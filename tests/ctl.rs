@@ -1,8 +1,7 @@
 //! Tests the subcommands of the real program against a real beanpole and, if installed, beanstalkd.
 //!
-//! Starts both servers. The variable `BEANSTALKD` names the executable of beanstalkd. Without the variable, the tests
-//! try the paths of Debian and of `make compat`. If no executable exists, the tests with beanstalkd are skipped with a
-//! message.
+//! The variable `BEANSTALKD` contains the path of beanstalkd. If it is not set, the tests try the paths of Debian and
+//! of `make compat`. If beanstalkd does not exist, the tests print a message and skip it.
 
 mod daemon;
 
@@ -29,7 +28,7 @@ mod support {
 
     use super::daemon::{command, run_command, Daemon, Ended};
 
-    /// Usual paths of beanstalkd.
+    /// Usual paths of the beanstalkd executable.
     const PLACES: [&str; 2] = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"];
 
     pub struct Server {
@@ -41,7 +40,7 @@ mod support {
             Server { daemon: Daemon::start(arguments) }
         }
 
-        /// Returns `None` and prints a message if beanstalkd is not installed.
+        /// Starts beanstalkd. Prints a message and returns `None` if beanstalkd is not installed.
         pub fn beanstalkd(arguments: &[&str]) -> Option<Server> {
             let configured = std::env::var("BEANSTALKD").ok();
             let found = PLACES.iter().map(|path| (*path).to_owned()).find(|path| Path::new(path).exists());
@@ -83,12 +82,12 @@ mod support {
 
         pub fn count(&self, tube: &str, state: &str) -> u64 {
             let figure = self.daemon.client().figure(&format!("stats-tube {tube}"), &format!("current-jobs-{state}"));
-            // A tube without jobs may have been deleted already.
+            // If the tube has no jobs, the server may have deleted it.
             figure.map_or(0, |text| text.parse().expect("a number"))
         }
     }
 
-    /// Runs a subcommand unaffected by environment variables and settings of the machine.
+    /// Returns a subcommand that does not use the environment variables and settings of the machine.
     pub fn ctl(server: &str, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         for name in ["BEANSTALKD_URL", "BEANSTALKD_HOST", "BEANSTALKD_PORT"] {
@@ -99,7 +98,7 @@ mod support {
     }
 
     pub fn feed(mut command: Command, input: &[u8]) -> Ended {
-        // A child with a copy of the writing end would never see the end of its input.
+        // The other end must be closed in child processes, which otherwise would never see the end of their input.
         let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
         let mut writer = std::fs::File::from(writer);
         command.stdin(reader);
@@ -115,7 +114,7 @@ mod support {
         Server::beanstalkd(&[]).iter().for_each(each);
     }
 
-    /// Starts a fake server, which serves one connection at a time, and returns its address. `reply` computes the reply
+    /// Starts a fake server, which serves one connection at a time, and returns its address. `reply` returns the reply
     /// to each line, or `None` for no reply.
     pub fn pretender(reply: impl Fn(&str) -> Option<&'static str> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -129,7 +128,7 @@ mod support {
                         if stream.get_mut().write_all(reply.as_bytes()).is_err() {
                             break;
                         }
-                        // The reply is incomplete, and the connection closes.
+                        // An incomplete reply simulates a connection that breaks.
                         if !reply.ends_with("\r\n") {
                             break;
                         }

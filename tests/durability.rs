@@ -1,12 +1,12 @@
 //! Tests that acknowledged changes survive faults of the process, the disk and the directory.
 //!
-//! Most tests run the real program on real files. They kill the program, fill the disk, and damage or remove files.
-//! Other tests run a server inside the test process on a disk that is slow or fails. Must not repeat the byte-level
+//! Most tests run the real program with real files. They kill the program, fill the disk, and damage or remove files.
+//! Other tests run a server inside the test process with a disk that is slow or fails. Must not repeat the byte-level
 //! tests in `tests/crash.rs`.
 //!
 //! `BEANPOLE_KILLS=N` sets the number of rounds of the kill tests for each sync mode. `BEANPOLE_RECOVERY=1` measures
-//! the time to recover a million jobs. `BEANSTALKD=PATH` names the executable of beanstalkd if it is not in one of the
-//! usual places.
+//! the time to recover a million jobs. `BEANSTALKD=PATH` is the executable of beanstalkd if it is not in a usual
+//! directory.
 
 mod daemon;
 

@@ -1,7 +1,7 @@
 //! Tests the library as other programs use it: an embedded queue, its client, and the manual clock.
 //!
-//! Owns the tests of the promises in the crate's documentation. Must not test replies in detail; `tests/conversations`
-//! does.
+//! Owns the tests of the promises in the crate's documentation. Must not test replies in detail, which
+//! `tests/conversations` does.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -63,7 +63,7 @@ fn the_client_has_all_commands() {
     server.check();
 }
 
-/// A name can come from a user, and must not be able to end its command or add arguments.
+/// Names can come from users. A name must not be able to end its command or to add arguments.
 #[test]
 fn names_cannot_inject_commands() {
     let server = Server::start().unwrap();
@@ -104,7 +104,7 @@ fn names_cannot_inject_commands() {
     is_invalid(client.authenticate(format!("token\r\ndelete {kept}").as_bytes()));
     is_invalid(client.text(&format!("stats\r\ndelete {kept}")).map(drop));
     is_invalid(client.figure(&format!("stats\ndelete {kept}"), "pid").map(drop));
-    // Nothing of the invalid command was sent, so later replies still match their commands.
+    // The client has not sent any part of the invalid command, so later replies still match their commands.
     assert_eq!(client.peek(kept).unwrap().body, b"kept");
     assert_eq!(client.delete_batch(&[]).unwrap(), 0);
     assert_eq!(client.figure("stats", "cmd-delete").unwrap(), "0");
@@ -133,7 +133,7 @@ fn the_client_has_all_extensions() {
     );
     assert_eq!(client.put_tagged(b"three", 5, 0, 60, &PutTags::default()).unwrap(), PutResult::New(3));
     assert_eq!(client.watch_weighted("mail", 9999).unwrap(), 2);
-    // Two of the jobs share a concurrency limit of 1.
+    // Two of the jobs share a concurrency limit of 1, so only one of them can be reserved.
     let jobs = client.reserve_batch(10, Some(1)).unwrap();
     let mut ids: Vec<u64> = jobs.iter().map(|job| job.id).collect();
     ids.sort_unstable();
@@ -193,7 +193,7 @@ fn the_client_reports_failures() {
 
 #[test]
 fn dropping_a_server_closes_its_connections_and_port() {
-    // An address that no other process uses, because parallel tests could otherwise take the port.
+    // Uses an address that no other process uses. On a shared address, a parallel test could take the port.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let host = Some(format!("127.90.{high}.{low}"));
     let config = |port| Config::embedded().with(|config| config.listen = vec![Address::Tcp(host.clone(), port)]);
@@ -205,14 +205,14 @@ fn dropping_a_server_closes_its_connections_and_port() {
     assert!(matches!(client.reserve(Some(0)), Err(ClientError::Io(_))));
     let refused = Client::connect(address).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    // Connections of the first server in the state TIME_WAIT must not prevent the second server from using the port.
+    // The first server's connections in the state TIME_WAIT must not prevent the second server from using the port.
     let server = Server::with(config(Some(address.port()))).unwrap();
     assert_eq!(Client::connect(address).unwrap().reserve(Some(0)).unwrap(), None, "nothing is left of the first queue");
     drop(server);
     drop(TcpListener::bind(address).unwrap());
 }
 
-/// Two servers run in the process, and a client sends `shutdown` to one of them.
+/// Two servers run in the test process. A client sends `shutdown` to one of them.
 #[test]
 fn a_client_shuts_down_only_its_server() {
     for command in [&b"shutdown\n"[..], b"shutdown graceful\n"] {
@@ -277,7 +277,7 @@ fn a_unix_socket_is_removed_with_its_server() {
 #[test]
 fn failed_starts_return_the_program_s_exit_code() {
     let code = |config| Server::with(config).map(|server| server.names()).unwrap_err().code;
-    // A documentation address (RFC 5737), which no machine uses.
+    // An address that is reserved for documentation (RFC 5737), which no machine uses.
     let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
     assert_eq!(code(Config::embedded().with(|config| config.listen = vec![elsewhere])), 75);
     assert_eq!(code(Config::embedded().with(|config| config.user = Some("no-such-user".to_owned()))), 33);
@@ -304,13 +304,13 @@ fn a_manual_clock_ends_delays_reservations_and_pauses() {
     assert_eq!(other.reserve(Some(0)).unwrap().expect("a job whose worker was late").id, id);
     is_refused(other.delete(id + 1), "NOT_FOUND");
     assert_eq!(client.figure(&format!("stats-job {id}"), "timeouts").unwrap(), "1");
-    // A waiting client receives DEADLINE_SOON during the last second before the deadline of a job that it holds.
+    // A waiting client must receive DEADLINE_SOON when a job that it holds has less than a second left.
     clock.advance(hour() - Duration::from_millis(500));
     is_refused(other.reserve(Some(60)), "DEADLINE_SOON");
     clock.advance(hour() * 24 * 365);
     server.check();
     assert_eq!(client.figure("stats", "current-jobs-ready").unwrap(), "1");
-    // Advancing the clock of a dropped server is allowed.
+    // A caller may advance the clock of a dropped server.
     drop(server);
     clock.advance(hour());
 }
@@ -325,7 +325,7 @@ fn a_manual_clock_handles_each_deadline_in_order() {
     while other.figure("stats", "current-waiting").unwrap() != "1" {
         std::thread::yield_now();
     }
-    // The delay ends after 10 seconds, and the waiting client gets the job. The reservation expires 5 seconds later.
+    // The delay ends after 10 seconds, and the waiting client gets the job. Its reservation expires 5 seconds later.
     clock.advance(Duration::from_secs(20));
     assert_eq!(client.line().unwrap(), format!("RESERVED {id} 1"));
     let mut figure = |key: &str| other.figure(&format!("stats-job {id}"), key).unwrap();
@@ -373,7 +373,7 @@ fn very_many_jobs_are_cleared_a_turn_at_a_time() {
     server.check();
 }
 
-/// When a watched tube is watched again without a weight, the weight becomes 1.
+/// If a client watches a tube again without a weight, the weight becomes 1.
 #[test]
 fn watching_a_tube_again_resets_its_weight() {
     const JOBS: usize = 40;

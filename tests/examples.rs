@@ -1,7 +1,7 @@
-//! Runs the examples in `examples/` as their users do: fixtures, producers, workers and adapters in several languages.
+//! Runs the examples in `examples/` as users do: fixtures, producers, workers and adapters in several languages.
 //!
-//! An example whose language or library is missing is skipped with a message, unless the variable `EXAMPLES_TOOLS`
-//! names a directory with all dependencies. `tests/compat/examples` prepares the directory.
+//! An example whose language or library is missing is skipped with a message, unless the variable `EXAMPLES_TOOLS` is
+//! set to a directory with all dependencies. `tests/compat/examples` prepares this directory.
 
 mod daemon;
 
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use beanpole::Client;
 use daemon::{wait_until, Daemon, Folder, PROGRAM};
 
-/// Returns the directory of libraries if `tests/compat/examples` runs the test.
+/// Returns the directory of dependencies if `tests/compat/examples` runs the test.
 fn tools() -> Option<PathBuf> {
     std::env::var_os("EXAMPLES_TOOLS").map(PathBuf::from)
 }
@@ -20,13 +20,13 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// Runs a command in the directory of an example, with a PATH that begins with the directory of this program.
+/// Returns a command that runs in the directory of an example. Its PATH begins with the directory of beanpole.
 fn command(folder: &str, words: &[&str]) -> Command {
     let mut path = vec![Path::new(PROGRAM).parent().expect("a directory").to_owned()];
     path.extend(tools().map(|tools| tools.join("venv/bin")));
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let path = std::env::join_paths(path).expect("a path");
-    // `Command` looks up programs in the PATH of the test process, and env(1) in the changed PATH.
+    // `Command` looks up programs in the PATH of the test process. env(1) looks them up in the changed PATH.
     let mut command = Command::new("env");
     command.arg(format!("PATH={}", path.to_str().expect("text"))).args(words).current_dir(example(folder));
     command.env("BEANPOLE", PROGRAM).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -103,7 +103,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
         client.figure("stats-tube mail", "settings").is_ok_and(|settings| settings.contains("try:5:10"))
     });
 
-    // The worker then watches only the tube `mail`.
+    // Waits until the worker watches only the tube `mail`.
     wait_until(&format!("{name}: a worker"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
     assert_eq!(client.figure("stats-tube default", "current-waiting").unwrap(), "0", "{name}");
 
@@ -111,7 +111,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     wait_until(&format!("{name}: job 1 is done"), || client.peek(1).is_err());
     assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}: the key outlives the job");
 
-    // A long backoff gives the test time to inspect the job before the second attempt.
+    // With a long backoff, the test can inspect the job before the second attempt.
     client.set_tube("mail", "try:5:3600 dead:mail-dead").unwrap();
     assert_eq!(put("welcome-8", "nobody"), "2", "{name}");
     wait_until(&format!("{name}: job 2 fails"), || reads(&mut client, 2, "fails") == "1");
@@ -152,7 +152,7 @@ fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
     });
     client.delete(id).unwrap();
     signal("-CONT");
-    // The second message is that of `beanpole work`.
+    // `beanpole work` reports the second of these messages.
     let reasons = ["no longer reserved", "time to run"];
     wait_until(&format!("{name}: it says so"), || {
         let log = std::fs::read_to_string(log).unwrap();
@@ -202,7 +202,7 @@ fn the_worker_of_the_readme_retries() {
 
 #[test]
 fn a_rust_worker_retries_too() {
-    // The examples exist after `cargo test`, but not after `cargo test --test examples`.
+    // `cargo test` builds the examples, but `cargo test --test examples` does not.
     let folder = Path::new(PROGRAM).parent().expect("a directory").join("examples");
     let built = |name: &str| folder.join(name);
     assert!(built("worker").is_file(), "missing examples: run cargo build --examples");
@@ -229,7 +229,7 @@ fn a_go_worker_retries_too() {
     work("go", &|| run("put"), run("work"));
 }
 
-/// Runs the test suite of an adapter if all required commands succeed.
+/// Runs the test suite of an adapter, unless a required command fails.
 fn adapter(folder: &str, needs: &[&[&str]], suite: &[&str]) {
     if needs.iter().all(|words| is_installed(folder, words)) {
         passes(&mut command(folder, suite));
@@ -289,7 +289,7 @@ fn a_makefile_has_a_queue() {
     assert!(!folder.file(".queue/port").exists());
     assert!(client.figure("stats", "pid").is_err());
     make("queue-stop");
-    // After a simulated reboot, the recorded process ID may belong to another program.
+    // After a reboot, which this test simulates, the recorded process ID may belong to another program.
     let mut other = Command::new("sleep").arg("60").spawn().unwrap();
     std::fs::write(folder.file(".queue/pid"), other.id().to_string()).unwrap();
     assert!(make("queue-start").contains("listens"));

@@ -1,14 +1,14 @@
 //! Checks that each part of the project supports every tag of `put` and every tube setting.
 //!
-//! Owns the list of parts and their exceptions. Only searches source text; other tests check the behavior.
+//! Owns the list of parts and their exceptions. Searches only source text; other tests check the behavior.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use beanpole::internals::protocol::beanstalk::{SETTINGS, TAGS};
 
-/// The kind of words that a part must contain: tags or settings as clients write them, tags in quotes, the engine's
-/// fields, or the keys in `stats-job` that show the tags.
+/// The words that a part must contain: tags or settings as clients write them, tags in quotes, the engine's fields, or
+/// the keys in `stats-job` that show the tags.
 enum Needs {
     Tags,
     Settings,
@@ -29,9 +29,9 @@ struct Part {
 
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
-    // The exceptions of the simulated worlds: a search for `limit` would find the name of a command, `err` occurs only
-    // in exports, and the model has no calendar schedules. The subcommands have an option for the tube, and an export
-    // contains `try`.
+    // In the simulated worlds, a search for `limit` would find the name of a command, `err` occurs only in exports, and
+    // the model has no calendar schedules. Subcommands have an option instead of `tub`, and exports contain `try`
+    // instead of `tries-left`.
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },
@@ -45,7 +45,7 @@ const PARTS: &[Part] = &[
     Part { name: "tests of subcommands", paths: &["tests/ctl"], needs: &[Settings], lacks: &[] },
     Part { name: "statistics in the manual", paths: &["man/beanpole-beanstalk.7"], needs: &[Keys], lacks: &[] },
     Part { name: "memory account", paths: &["tests/memory.rs", "tests/memory"], needs: &[Tags], lacks: &["try", "ttl", "err", "tub", "con"] },
-    // These client libraries do not support tags. Every Workq job has its own time to live.
+    // These client libraries do not support tags. In Workq, every job has its own time to live, so `ttl` is not tested.
     Part { name: "greenstalk", paths: &["tests/compat/settings_greenstalk.py"], needs: &[Settings], lacks: &["limit"] },
     Part { name: "beaneater", paths: &["tests/compat/settings_beaneater.rb"], needs: &[Settings], lacks: &["limit"] },
     Part { name: "Pheanstalk", paths: &["tests/compat/settings_pheanstalk.php"], needs: &[Settings], lacks: &["limit"] },
@@ -54,7 +54,7 @@ const PARTS: &[Part] = &[
     Part { name: "first screen of the README", paths: &["README.md"], needs: &[Settings], lacks: &[] },
 ];
 
-/// Tags and settings with the engine field that stores each of them, and the key in `stats-job` that shows the tag.
+/// For each tag and setting, the engine field that stores it, and the key in `stats-job` that shows the tag.
 const FIELDS: [(&str, &str, &str); 14] = [
     ("con", "concurrency", "concurrency-key"),
     ("idp", "key", "idempotency-key"),

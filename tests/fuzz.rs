@@ -27,7 +27,7 @@ mod reference;
 use std::fs;
 use std::path::Path;
 
-/// With fewer files, a directory is probably missing.
+/// The minimum number of files for each target. If there are fewer, a directory is probably missing.
 const LEAST: usize = 3;
 
 #[test]
@@ -41,7 +41,7 @@ fn every_file_of_the_corpus_passes_its_target() {
         files.sort();
         assert!(files.len() >= LEAST, "{name} has {} files", files.len());
         for file in files {
-            // If the target fails, the last printed line names the file.
+            // If the target panics, the last printed line is the path of the file.
             println!("{}", file.display());
             target(&fs::read(&file).expect("a file"));
         }

@@ -1,4 +1,4 @@
-//! Tests HTTP: access checks, framing, the API, metrics, and the effect on other clients.
+//! Tests HTTP: access checks, framing, the API, metrics, and the effect of HTTP requests on other clients.
 //!
 //! The tests send correct, wrong and hostile requests to an embedded server and to the real program. `make browser`
 //! tests the page in a browser.

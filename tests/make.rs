@@ -1,4 +1,4 @@
-//! Tests the Makefile for newcomers and packagers: a missing tool is reported in one line, and unusual paths work.
+//! Tests the Makefile in unusual environments: missing tools must be reported in one line, and odd paths must work.
 //!
 //! Also checks that `make uninstall` removes exactly what `make install` installed. Must not compile anything.
 
@@ -17,7 +17,7 @@ fn script(path: &Path, text: &str) {
 }
 
 /// Runs `pkg/toolchain` with a fake `cargo`, the fake programs `tools`, and the real programs in `path`. Returns `true`
-/// on success, and the output.
+/// if the run succeeded, and the output.
 fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) {
     let folder = Folder::new();
     tools.iter().for_each(|(name, text)| script(&folder.file(name), text));
@@ -75,7 +75,7 @@ fn uninstall_removes_all_installed_files() {
     let program = odd.join("beanpole");
     assert!(Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp").success());
     let root = odd.join("root");
-    // Escapes dollar signs for make.
+    // In a value for make, `$$` is a dollar sign.
     let escaped = |path: &Path| path.display().to_string().replace('$', "$$");
     let arguments = |word: &str| {
         vec![
@@ -113,8 +113,7 @@ fn uninstall_removes_all_installed_files() {
     assert_eq!(left, [root.join("etc/default/beanpole").display().to_string()]);
 }
 
-/// Runs the build and the installation of the Debian package in a copy of the source tree. A script replaces cargo and
-/// the program.
+/// Builds and installs the Debian package in a copy of the source tree. A script replaces cargo and the program.
 #[test]
 fn a_debian_package_is_built_in_its_own_directory() {
     let folder = Folder::new();
@@ -137,7 +136,7 @@ fn a_debian_package_is_built_in_its_own_directory() {
     assert!(packed.contains(build) && tree.join("target/release/beanpole").exists() && !elsewhere.exists());
 }
 
-/// sysvinit-utils contains the functions of the init script since version 3.05. Before, lsb-base contained them.
+/// Since version 3.05, sysvinit-utils contains the functions of the init script. Earlier, lsb-base had them.
 #[test]
 fn the_debian_package_can_be_installed_with_older_init_functions() {
     let control = fs::read_to_string("pkg/debian/control").unwrap();
@@ -146,7 +145,7 @@ fn the_debian_package_can_be_installed_with_older_init_functions() {
 }
 
 /// Packages must contain only files from the staging directory. Other files have the modification time of the checkout
-/// and modes that depend on the umask, so two builds of the same commit would differ.
+/// and modes that depend on the umask, so that two builds of the same commit would differ.
 #[test]
 fn packages_contain_only_files_with_the_time_of_the_commit() {
     let settings = fs::read_to_string("pkg/nfpm.yaml").unwrap();

@@ -22,12 +22,12 @@ struct Input {
     is_kept: bool,
 }
 
-/// The input is incomplete, so the server keeps the bytes until the rest arrives.
+/// Creates an incomplete input, whose bytes the server keeps until the rest arrives.
 fn half(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: true }
 }
 
-/// The input is complete, so the server replies or refuses.
+/// Creates a complete input, to which the server replies.
 fn whole(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: false }
 }
@@ -111,7 +111,7 @@ fn connect(daemon: &Daemon, wire: Wire) -> TcpStream {
     stream
 }
 
-/// `true` if the peer's kernel has acknowledged all sent bytes.
+/// Returns `true` if the peer's kernel has acknowledged all sent bytes.
 fn has_read(stream: &TcpStream) -> bool {
     let mut unsent = 0;
     // SAFETY: the descriptor is open, and the kernel writes one integer to `unsent`.
@@ -131,7 +131,7 @@ fn every_input_is_charged_as_it_arrives() {
             let growth = Growth::begin(&daemon);
             let streams: Vec<TcpStream> = (0..input.connections).map(|_| connect(&daemon, wire)).collect();
             for mut stream in &streams {
-                // The server may refuse the input and close the connection before the write completes.
+                // The server may refuse the input, and close the connection before the write is complete.
                 let sent = stream.write_all(&input.bytes);
                 assert!(sent.is_ok() || !input.is_kept, "{what}: {sent:?}");
             }
@@ -162,7 +162,7 @@ fn reloading_the_access_file_leaks_no_memory() {
     std::fs::write(&path, &right).expect("a file");
     let daemon = Daemon::start(&["-t", "2", "--access", path.to_str().expect("a name")]);
     let growth = Growth::begin(&daemon);
-    // A damaged access file: after the original contents, it has many invalid lines.
+    // In a damaged access file, many invalid lines follow the original contents.
     let wrong = right.clone() + &"half a line\n".repeat(100_000);
     for round in 1..=10 {
         for (text, answer) in [(&wrong, "keeping the previous"), (&right, "configuration files reloaded")] {

@@ -11,7 +11,7 @@ use daemon::{wait_until, Daemon, Folder, Signal, PROGRAM};
 
 const BEANSTALKD: &str = "/usr/bin/beanstalkd";
 
-/// Returns the code blocks of a section.
+/// Returns the code blocks of a section of the page.
 fn commands(section: &str) -> Vec<String> {
     let page = std::fs::read_to_string("man/beanpole-migrate.7").expect("the page");
     let text = page.split(&format!(".Sh {section}\n")).nth(1).expect("the section").split("\n.Sh ").next().unwrap();
@@ -23,12 +23,12 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// A running code block. Its last command runs until the value is dropped.
+/// A code block that is being executed. Its last command runs until the value is dropped.
 struct Run(Child);
 
 impl Run {
     fn new(block: &str, variables: &[(&str, String)]) -> Run {
-        // The commands find the program by its name.
+        // The PATH contains the program, because the commands start it by its name.
         let path = format!("{}:{}", Path::new(PROGRAM).parent().unwrap().display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");
         let block = block.trim().trim_end_matches('&');
@@ -77,7 +77,7 @@ fn migrating_in_place_and_back_keeps_every_job() {
     let variables = |pid: u32| [("DIR", dir.clone()), ("PORT", address.port().to_string()), ("OLD", pid.to_string())];
     let block = &commands("FROM BEANSTALKD, IN PLACE")[0];
     let ours = Run::new(block, &variables(old.pid()));
-    // The commands wait until the old process no longer exists.
+    // The commands wait until the process of the old server no longer exists.
     wait_until("the old one has ended", || !old.runs());
     let mut moved = client(address);
     assert_eq!(moved.peek(id).unwrap().body, b"hello");

@@ -1,8 +1,8 @@
 //! Runs clients of all three protocols concurrently against one real server. The clients send batches of random
 //! commands for the same few jobs.
 //!
-//! Ignores the replies. The queue's invariants must hold after each step. In the end, the server must serve new clients
-//! and close all connections.
+//! The test does not check the replies. The queue's invariants must hold after each step. In the end, the server must
+//! serve new clients and close all connections.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,13 +19,13 @@ const STEPS: u64 = 300;
 
 const BREATH: u64 = 12;
 
-/// The protocols of the clients, used in rotation.
+/// The protocols of the clients. Successive clients use them in rotation.
 const WIRES: [Wire; 3] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
 const CLIENTS: usize = 9;
 
 const TUBES: [&str; 3] = ["f", "g", "h"];
 
-/// Time limit for closing a connection, longer than any server needs.
+/// Time limit for closing a connection. A correct server needs much less time.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A reproducible random number generator (splitmix64).
@@ -43,7 +43,7 @@ impl Random {
         TUBES[self.below(3) as usize]
     }
 
-    /// Returns the ID of a recent job, which may have been deleted.
+    /// Returns the ID of a recent job. The job may have been deleted.
     fn job(&mut self, step: u64) -> u64 {
         step.saturating_sub(self.below(12)).max(1)
     }
@@ -141,9 +141,9 @@ impl Talker {
         Talker { stream, reader }
     }
 
-    /// Shuts down the connection and waits until the server closes its side.
+    /// Shuts down the connection, and waits until the server has closed its side.
     fn end(self, how: Shutdown) {
-        // The connection may be closed already.
+        // The server may have closed the connection already.
         let _ = self.stream.shutdown(how);
         self.reader.join().expect("a connection that ends");
     }

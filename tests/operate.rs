@@ -8,7 +8,7 @@ use std::process::Command;
 
 use daemon::{Daemon, Folder, PROGRAM};
 
-/// Replaces systemctl(1): `stop` stops the server with the process ID `$PID`, which the test itself starts again.
+/// Replaces systemctl(1). `stop` stops the server with the process ID `$PID`. The test itself starts it again.
 const SYSTEMCTL: &str = r#"systemctl() {
     if [ "$1" = stop ]; then
         kill -TERM "$PID"
@@ -17,7 +17,7 @@ const SYSTEMCTL: &str = r#"systemctl() {
 }
 "#;
 
-/// Returns the code blocks of the section, with all paths moved below `root`.
+/// Returns the code blocks of the section. All paths in them are moved below `root`.
 fn commands(root: &Folder) -> Vec<String> {
     let page = std::fs::read_to_string("man/beanpole-operate.7").expect("the page");
     let text = page.split(".Sh BACKUP AND RESTORE\n").nth(1).expect("the section").split("\n.Sh ").next().unwrap();
@@ -54,7 +54,7 @@ fn the_documented_backup_can_be_restored() {
     let daemon = serve(&folder);
     let mut client = daemon.client();
     let kept: Vec<u64> = (0..3).map(|_| client.put(b"kept", 0, 0, 60).expect("a job")).collect();
-    // Of these older backups, the commands must delete all but the newest.
+    // Creates older backups. The commands must delete all of them except the newest.
     let copies = copies.join("beanpole");
     for day in 1..=20 {
         std::fs::create_dir_all(copies.join(format!("2001-01-{day:02}T000000"))).expect("a folder");

@@ -1,10 +1,10 @@
-//! Plays the recorded conversations against beanstalkd and gearmand, whose behavior the conversations describe.
+//! Plays the conversations against beanstalkd and gearmand, whose behavior the conversations describe.
 //!
 //! Run `cargo test --test oracle -- /usr/bin/beanstalkd` or `-- /usr/sbin/gearmand`. The program's name selects the
-//! conversations. Each conversation gets a new daemon on its own Unix socket or port. Expected failures are listed with
-//! their reasons in `differences.txt`. A listed conversation that passes is an error, unless the reason begins with
-//! "Sometimes". The tests use real time, and ages are reported in whole seconds. Under load, a conversation can fail by
-//! chance. It is then repeated without parallel load and must pass twice.
+//! conversations. Each conversation gets a new daemon on its own Unix socket or port. `differences.txt` lists expected
+//! failures with their reasons. A listed conversation that passes is an error, unless the reason begins with
+//! "Sometimes". The tests use real time, and ages are reported in whole seconds. A conversation can therefore fail by
+//! chance under load. A failed conversation is repeated without parallel load and must then pass twice.
 
 mod script;
 
@@ -19,7 +19,7 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use script::{load, run, Connection, Conversation, Sockets, Wire};
 
-/// Conversations to play in parallel. Most of them wait most of the time.
+/// The number of conversations that are played in parallel. Most of them wait most of the time.
 const THREADS: usize = 16;
 
 /// The host name in the handles of gearmand's jobs.
@@ -69,7 +69,7 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The reply may come from another process on the same port, so the daemon must still run.
+        // Another process on the same port may have replied, so the daemon must still run.
         let ended = daemon.child.try_wait().expect("our own child").is_some();
         (!ended).then_some(daemon)
     }
@@ -93,9 +93,9 @@ fn beanstalkd(program: &str, folder: &Path, number: usize, max_job_size: Option<
     (command, Door::Socket(socket))
 }
 
-/// Runs gearmand with the conversation's settings. By default, each job wakes one worker, as in beanpole.
+/// Returns a command that runs gearmand with the conversation's settings. By default, each job wakes one worker.
 fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> (Command, Door) {
-    // Parallel daemons with the same address could choose the same port.
+    // Each daemon gets a different address, because parallel daemons with the same address could choose the same port.
     let host = Ipv4Addr::new(127, 77, (number / 250) as u8, (number % 250) as u8 + 1);
     let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
     let mut command = Command::new(program);
@@ -118,7 +118,7 @@ fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversa
             _ => {}
         }
     }
-    // Round-robin order of functions, as in beanpole and gearmand 2.0.
+    // Serves functions in round-robin order, like beanpole and gearmand 2.0.
     command.args(["-R", "-w", wakeup]);
     (command, Door::Port(free))
 }
@@ -133,7 +133,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Plays a conversation. Gearman conversations are repeated with the input sent byte by byte.
+/// Plays a conversation. Repeats a Gearman conversation, and then sends the input byte by byte.
 fn converse(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> Result<(), String> {
     converse_in(program, folder, number, conversation, false)?;
     match wire(program) {
@@ -161,8 +161,7 @@ fn converse_in(
     run(conversation, &mut world)
 }
 
-/// Returns an error for a failure that is not an expected difference, and for an expected difference that does not
-/// occur.
+/// Returns an error for a failure that is not listed, and for a listed difference that does not occur.
 fn judge(conversation: &Conversation, result: Result<(), String>, reason: Option<&String>) -> Result<(), String> {
     let Conversation { title, place, .. } = conversation;
     match (result, reason) {

@@ -1,5 +1,5 @@
-//! Cuts the power under the real program repeatedly, and compares the recovered queue with the replies that clients
-//! received.
+//! Simulates power failures of the real program repeatedly. Compares the recovered queue with the replies that clients
+//! have received.
 
 mod daemon;
 #[allow(dead_code)] // parts of the random generator that are not needed here
@@ -60,7 +60,7 @@ const USAGE: &str = "usage: powercut --program=PATH [--seed=N] [--restarts=N] [-
 
 const RESTARTS: u64 = 4000;
 
-/// The number of simulated power cuts and kills in each generation of a history, and the number of generations.
+/// The number of cuts (power failures and kills) in each generation of a history, and the number of generations.
 const CUTS: usize = 12;
 const GENERATIONS: usize = 3;
 
@@ -70,9 +70,9 @@ struct Plan {
     seed: u64,
     restarts: u64,
     only: Option<String>,
-    /// Checks that are disabled by default, but whose failures count in this run.
+    /// Checks that are disabled by default, but whose failures make this run fail.
     also: Vec<Check>,
-    /// A recorded trace and a cut in it, to be repeated.
+    /// A recorded trace and a cut in it, for repeating a failure.
     replay: Option<(PathBuf, Cut)>,
 }
 
@@ -102,7 +102,8 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     plan.program.is_file().then_some(plan)
 }
 
-/// The working directory, removed on drop. A file system in memory suffices, because `disk.rs` simulates the losses.
+/// The working directory, removed on drop. A file system in memory suffices, because `disk.rs` simulates the loss of
+/// data.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -135,7 +136,7 @@ fn shim(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the cuts of one generation. The next generation continues after the last of them.
+/// Returns the cuts of one generation. The next generation continues after the last cut.
 fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> {
     let count = if kind == Kind::Handles { CUTS / 3 } else { CUTS };
     let mut cuts: Vec<Cut> = Vec::new();
@@ -144,14 +145,14 @@ fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> 
         cuts.push(Cut { count, end, seed: random.next() >> 32 });
     }
     if kind == Kind::Failing {
-        // After a kill, data lost by a failed sync is still in the page cache, and no later sync reports the loss. The
-        // last cut is therefore a power failure.
+        // After a kill, the page cache still contains data that a failed sync has lost, and no later sync reports the
+        // loss. The last cut must therefore be a power failure.
         cuts.last_mut().expect("a cut").end = End::PowerCut;
     }
     cuts
 }
 
-/// Runs all generations of one history with all cuts, and returns the number of restarts.
+/// Runs all generations of one history with all cuts. Returns the number of restarts.
 fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report>) -> io::Result<u64> {
     let mut history = History::new(seed, &plan.program, shim, folder.to_owned());
     if plan.only.as_ref().is_some_and(|only| only != history.plan.kind.name()) {
@@ -168,7 +169,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
         let recorded = history.record(last);
         let has_problems = !history.problems.is_empty();
         report().live(&mut history, generation);
-        // A client that got no reply has already recorded a problem, so this error is redundant.
+        // If a client got no reply, it has already recorded a problem, so this error is redundant.
         let recorded = if has_problems && recorded.is_err() { None } else { recorded? };
         let Some(path) = recorded else { break };
         let events = trace::read(&path)?;
@@ -188,7 +189,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
     Ok(restarts)
 }
 
-/// Runs one history per CPU in parallel, plus one more to use idle time.
+/// Runs histories in parallel: one for each CPU, plus one to use idle time.
 fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
     let report = Mutex::new(Report::new(&plan.also));
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));

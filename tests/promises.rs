@@ -1,6 +1,6 @@
 //! Compares the numbered promises in the manual page, the table in ARCHITECTURE.md, the code and the tests.
 //!
-//! Owns only the comparison. Must not check whether a promise holds; the cited tests do.
+//! Owns only the comparison. Must not check whether the server keeps a promise, which the cited tests check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,7 +61,7 @@ fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// Returns the promise numbers in a comment such as `// Tests promises P1 and P2 of beanpole-promises(7).`
+/// Returns the promise numbers in a comment of the form `// Tests promises P1 and P2 of beanpole-promises(7).`
 fn cited(line: &str) -> Option<Vec<String>> {
     let sentence = line.trim().strip_prefix("//! Enforces").or_else(|| line.trim().strip_prefix("// Tests"))?;
     let (form, numbers) = sentence.trim().strip_suffix(" of beanpole-promises(7).")?.split_once(' ')?;
@@ -74,7 +74,7 @@ fn function(line: &str) -> Option<&str> {
     line.trim().strip_prefix("fn ")?.split('(').next()
 }
 
-/// The source files and test functions that cite each promise.
+/// For each promise, the source files and the test functions that cite it.
 #[derive(Default)]
 struct Citations {
     files: BTreeMap<String, BTreeSet<String>>,

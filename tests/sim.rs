@@ -1,12 +1,12 @@
-//! Runs the whole server deterministically: real connections, sessions and log in a world of random events.
+//! Runs the whole server deterministically: real connections, sessions and log, with random events.
 //!
 //! Owns the choice of seeds and the report of failures. The server has no threads (`Stepped`), the clock advances only
-//! on request, the disk is simulated, and sockets are local pairs. The same seed therefore always gives the same hash
-//! of all events. `world` contains the server and its clients, and `action` the possible events, which `chance` draws.
-//! `predicted` predicts the replies to beanstalk clients, and `books` records which jobs must exist.
+//! on request, the disk is simulated, and sockets are local pairs. The same seed therefore always results in the same
+//! hash of all events. `world` contains the server and its clients, `action` contains the possible events, and `chance`
+//! chooses them. `predicted` predicts the replies to beanstalk clients, and `books` records which jobs must exist.
 //!
-//! `make sim SEED=n STEPS=n` plays one seed, and `make sim` plays new seeds for a while. A failing history is reduced
-//! to the relevant actions, and printed in the syntax of conversations as far as possible.
+//! `make sim SEED=n STEPS=n` plays one seed, and `make sim` plays new seeds for a given time. A failing history is
+//! reduced to the relevant actions, and printed in the syntax of conversations as far as possible.
 
 #[path = "sim/action.rs"]
 mod action;
@@ -62,11 +62,11 @@ use predicted::{only_different, Predicted};
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// One of this many new seeds is played for `LONG` steps, because some defects need a queue with a long history.
+/// On average, one of this many new seeds is played for `LONG` steps, because some defects need a long history.
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
 
-/// A seed for a world without extensions and crashes, in which the server drains several times.
+/// The seed of a world (a server and its clients) without extensions and crashes, in which the server drains often.
 const SEED_WITH_DRAINS: u64 = 7;
 
 fn configured(name: &str) -> Option<u64> {
@@ -109,7 +109,7 @@ fn seeds_that_failed_in_the_past_pass() {
     }
 }
 
-/// After each drain, the server must accept jobs again. Otherwise, the rest of a long history would test little.
+/// After each drain, the server must accept jobs again. Otherwise, the rest of a long history would test very little.
 #[test]
 fn a_long_world_accepts_jobs_after_each_drain() {
     let played = must_pass(SEED_WITH_DRAINS, 8000);
@@ -136,11 +136,11 @@ fn simultaneous_deadlines_can_be_handled_in_any_order() {
     let mut ways = due(5).tick(later, 1000).expect("not too many");
     only_different(&mut ways);
     assert_eq!(ways.len(), 120);
-    // With 120 possible orders and a limit of 100, the result must be `None`, not a part of the orders.
+    // There are 120 possible orders. With a limit of 100, the result must be `None` and not a part of the orders.
     assert!(due(5).tick(later, 100).is_none());
 }
 
-/// Run by `make sim`: plays a given seed, or new seeds for a number of seconds.
+/// `make sim` runs this test. Plays a given seed, or new seeds for a number of seconds.
 #[test]
 #[ignore = "takes a configurable time; see make sim"]
 fn requested_seeds() {

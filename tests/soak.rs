@@ -1,7 +1,7 @@
 //! Runs the real program with a log under a steady load of all protocols for a configurable time.
 //!
-//! Memory, descriptors, threads and the log must not grow, and each acknowledged job must have been completed at the
-//! end. Run by `make soak MINUTES=n`. The verdict does not depend on the duration.
+//! Memory, descriptors, threads and the log must not grow. At the end, each acknowledged job must have been completed.
+//! Run by `make soak MINUTES=n`. The duration does not affect the verdict.
 
 mod daemon;
 
@@ -22,7 +22,7 @@ use beanpole::Client;
 use daemon::{Daemon, Folder};
 use soak::{beanstalk, extensions, gearman, operator, workq};
 
-/// Permitted growth of the memory between the first part and the end, in bytes, in addition to 30 %.
+/// The memory may grow by 30 % plus this number of bytes between the first part of the run and the end.
 const SLACK: u64 = 8 << 20;
 
 /// A flag that makes the clients stop.
@@ -39,7 +39,7 @@ impl Stage {
     }
 }
 
-/// The number of jobs completed by the clients of one kind.
+/// The number of jobs that the clients of one kind have completed.
 #[derive(Default)]
 pub struct Done(AtomicU64);
 
@@ -53,10 +53,10 @@ impl Done {
     }
 }
 
-/// Returns the values that must not grow: resident bytes, descriptors, threads, and bytes of the log.
+/// Returns the values that must not grow: resident memory in bytes, descriptors, threads, and bytes of the log.
 fn figures(server: &Daemon, folder: &Path) -> [u64; 4] {
     let sizes = std::fs::read_dir(folder).expect("the log's folder").map(|entry| {
-        // The server may have removed the file.
+        // The server may have removed the file since it was listed.
         entry.expect("an entry").metadata().map_or(0, |file| file.len())
     });
     [server.rss(), server.open_files() as u64, server.threads(), sizes.sum()]
@@ -68,7 +68,7 @@ fn address(server: &Daemon, begin: &str, end: &str) -> SocketAddr {
     server.names().iter().find_map(fits).unwrap_or_else(|| panic!("{begin}...{end} in {:?}", server.names()))
 }
 
-/// Creates a certificate for `localhost`, and returns the server's options for it.
+/// Creates a certificate for `localhost`. Returns the options with which the server uses the certificate.
 #[cfg(feature = "tls")]
 fn certificate(folder: &Folder) -> [String; 6] {
     let path = |name: &str| folder.file(name).to_str().expect("a plain path").to_owned();

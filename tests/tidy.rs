@@ -26,7 +26,7 @@ const MAX_FILE: usize = 600;
 /// Maximum number of columns of a comment. rustfmt limits the columns of code.
 const MAX_COLUMNS: usize = 120;
 
-/// A doc comment with at most this many words probably only repeats the name.
+/// The maximum number of words of a doc comment that probably only repeats the name of the item.
 const IDLE_DOC: usize = 4;
 
 const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
@@ -54,10 +54,10 @@ const IMPURE: [&str; 19] = [
     "log::",
 ];
 
-/// Directories in which each file is a separate module.
+/// Directories in which each file counts as a separate module.
 const GROUPS: [&str; 3] = ["process", "settings", "shared"];
 
-/// For each module, the other modules that it can import, as listed in ARCHITECTURE.md.
+/// For each module, the other modules that it may import, as in ARCHITECTURE.md.
 const COMPONENTS: [(&str, &[&str]); 25] = [
     ("access", &[]),
     ("engine", &[]),
@@ -117,8 +117,8 @@ const COMPONENTS: [(&str, &[&str]); 25] = [
     ("main", &["*"]),
 ];
 
-/// For each directory of the engine, the other directories that it can import. Declarations in `engine/mod.rs` are
-/// always permitted.
+/// For each directory of the engine, the other directories that it may import. Every directory may import the
+/// declarations in `engine/mod.rs`.
 const ENGINE: [(&str, &[&str]); 5] = [
     ("data", &[]),
     ("log", &["data"]),
@@ -153,7 +153,7 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// Returns the file or directory directly below `src` or below a directory in [`GROUPS`].
+/// Returns the module of a file: the file or directory directly below `src`, or below a directory in [`GROUPS`].
 fn component(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").to_string_lossy().replace(".rs", "");
     component_of(&below.split('/').collect::<Vec<_>>())
@@ -218,7 +218,7 @@ fn public_types_have_unique_names() {
                 && words.next().is_some_and(|word| ["struct", "enum", "trait", "type"].contains(&word));
             let Some(name) = words.next().filter(|_| is_type) else { continue };
             let owner = owners.entry(name.to_owned()).or_insert_with(|| source.path.clone());
-            // Protocols can use the same type names: each has a `Decoder` and a `Request`, for example.
+            // Protocols may use the same names: for example, each protocol has a `Decoder` and a `Request`.
             if component(owner) != component(&source.path) {
                 problems.push(format!("{}:{number}: {name} is also in {}", source.path.display(), owner.display()));
             }
@@ -233,7 +233,7 @@ fn pure_modules_use_nothing_impure() {
     let mut problems = Vec::new();
     for source in pure {
         for (number, line) in statements(&source.code) {
-            // The engine has a directory `log`, which has the same name as a crate.
+            // This path is the engine's directory `log`, and not the crate with the same name.
             let line = line.replace("::log::", "::");
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
                 problems.push(format!("{}:{number}: {word} in a pure component", source.path.display()));
@@ -243,8 +243,8 @@ fn pure_modules_use_nothing_impure() {
     complain(problems);
 }
 
-/// Debug builds assert the order of ranked locks, and that no lock is acquired while a lock of the lowest rank is held.
-/// Locks without a rank are not checked.
+/// Ranked locks assert in debug builds that they are acquired in order, and that no lock is acquired while a lock of
+/// the lowest rank is held. Other locks have no such check.
 #[test]
 fn every_lock_that_server_threads_share_has_a_rank() {
     let mut problems = Vec::new();
@@ -260,7 +260,7 @@ fn every_lock_that_server_threads_share_has_a_rank() {
     complain(problems);
 }
 
-/// Small processors such as mips, armv5 and powerpc lack 64-bit atomics.
+/// Small processors such as mips, armv5 and powerpc do not have 64-bit atomics.
 #[test]
 fn nothing_needs_atomics_of_64_bits() {
     let mut problems = Vec::new();
@@ -277,7 +277,7 @@ fn nothing_needs_atomics_of_64_bits() {
     complain(problems);
 }
 
-/// On macOS, `File::sync_all` and `File::sync_data` also flush the disk's cache, unlike fsync(2) and fdatasync(2).
+/// Hides differences between systems: on macOS, `File::sync_all` and `sync_data` also flush the disk's cache.
 #[test]
 fn only_one_module_depends_on_the_operating_system() {
     const LINUX: [&str; 11] = [
@@ -352,7 +352,7 @@ fn architecture_shows_the_permitted_imports() {
     complain(problems);
 }
 
-/// Returns the path of a file's module below `src`. The main file of a directory has the path of the directory.
+/// Returns the path of a file's module below `src`. The path of a directory's main file is that of the directory.
 fn module(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").with_extension("");
     let name = if below.ends_with("mod") { below.parent().expect("a folder").to_owned() } else { below };
@@ -393,8 +393,8 @@ fn named_paths(module: &str, code: &str) -> Vec<String> {
     named
 }
 
-/// Maps the path of each public name in a directory to the file that defines it. Names are listed under the path of the
-/// directory, because the directory's main file can re-export them.
+/// Maps the path of each public name in a directory to the file that defines it. The path begins with that of the
+/// directory, because the directory's main file can re-export the name.
 fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
     const KINDS: [&str; 8] = ["struct", "enum", "trait", "fn", "const", "type", "static", "use"];
     let mut found = BTreeMap::new();
@@ -411,8 +411,8 @@ fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
     found
 }
 
-/// Maps each file to the files of the same module that it imports. The main file of a directory is omitted, because it
-/// declares the other files. In the engine, imports through the main file count as well.
+/// Maps each file to the files of the same module that it imports. Omits the main file of a directory, because it
+/// declares the other files. In the engine, imports through the main file also count.
 fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
     let mut definitions = definitions(&sources);
@@ -524,11 +524,11 @@ fn every_function_fits_a_screen() {
         for (start, line) in lines.iter().enumerate() {
             let indent = line.len() - line.trim_start().len();
             let words = line.trim_start().split('(').next().unwrap_or_default();
-            // Declarations have no body.
+            // A declaration has no body.
             if !words.split(' ').any(|word| word == "fn") || words.starts_with("//") || line.ends_with(';') {
                 continue;
             }
-            // In formatted code, a function ends with a closing brace at its own indentation.
+            // In formatted code, the closing brace of a function has the same indentation as its first line.
             let is_end =
                 |line: &&&str| line.trim_end().ends_with('}') && line.len() - line.trim_start().len() == indent;
             let length = lines[start..].iter().take_while(|line| !is_end(line)).count() + 1;
@@ -540,7 +540,7 @@ fn every_function_fits_a_screen() {
     complain(problems);
 }
 
-/// The lock file also contains packages for other systems, tests and features.
+/// Asks cargo, because the lock file also contains packages for other systems, tests and features.
 #[test]
 fn the_program_has_few_dependencies() {
     let mut cargo = std::process::Command::new(env!("CARGO"));

@@ -1,8 +1,8 @@
 //! Tests TLS from the clients' perspective: versions, certificates of servers and clients, split records, and hostile
 //! peers.
 //!
-//! Requires openssl, which creates the certificates. The clients are `openssl s_client`, and rustls for misbehaving
-//! clients. The server is the real program.
+//! Requires openssl, which creates the certificates. The clients are `openssl s_client` and, for misbehavior, rustls.
+//! The server is the real program.
 
 mod daemon;
 
@@ -36,12 +36,12 @@ mod tls {
 
     #[derive(Clone, Copy)]
     struct CertificateSpec<'a> {
-        /// The base name of the files `NAME.pem` and `NAME.key`.
+        /// The name of the files `NAME.pem` and `NAME.key` without the ending.
         name: &'a str,
-        /// The name of the signing certificate. Equals `name` if the certificate is self-signed.
+        /// The name of the certificate that signs this certificate. It equals `name` if the certificate is self-signed.
         by: &'a str,
         subject: &'a str,
-        /// The subject alternative name, for example `DNS:localhost`. Empty for an authority.
+        /// The subject alternative name, for example `DNS:localhost`. It is empty for an authority.
         alternative: &'a str,
         rsa: bool,
         expired: bool,
@@ -75,7 +75,7 @@ mod tls {
         let mut sign = vec!["x509", "-req", "-in", &request, "-out", &pem, "-extfile", "extensions"];
         if expired {
             // openssl 3.0 cannot set the start of the validity, so the validity ends before it starts. Servers and
-            // clients refuse such a certificate like an expired one.
+            // clients refuse this certificate in the same way as an expired one.
             sign.extend(["-days", "-1"]);
         } else {
             sign.extend(["-days", "3"]);
@@ -88,7 +88,7 @@ mod tls {
         openssl(folder, &sign);
     }
 
-    /// Creates a directory with an authority and a server certificate that it has signed.
+    /// Creates a directory with an authority, and with a server certificate that the authority has signed.
     fn folder() -> Folder {
         let folder = Folder::new();
         make(&folder, CertificateSpec { name: "ca", by: "ca", subject: "/CN=authority", alternative: "", ..EC });
@@ -115,7 +115,7 @@ mod tls {
         name.trim_start_matches("tls:").split(' ').next().expect("an address").to_owned()
     }
 
-    /// Returns the configuration of a client, with the client certificate called `own`, if any.
+    /// Returns the configuration of a client. If `own` is given, the client has the certificate with this name.
     fn config(folder: &Folder, own: Option<&str>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(folder.file("ca.pem")).expect("it")).expect("an authority");
@@ -143,7 +143,7 @@ mod tls {
         StreamOwned::new(ClientConnection::new(config(folder, own), name).expect("a session"), stream)
     }
 
-    /// Returns the first line of the reply without the line ending, or the error.
+    /// Sends a line. Returns the first line of the reply without the line ending, or the error.
     fn ask(link: &mut (impl Read + Write), line: &str) -> Result<String, std::io::Error> {
         link.write_all(format!("{line}\r\n").as_bytes())?;
         read_line(link)
@@ -161,7 +161,7 @@ mod tls {
         Ok(String::from_utf8_lossy(&answer).trim_end().to_owned())
     }
 
-    /// Returns the output of `openssl s_client`. A line `Q` in `input` ends the program.
+    /// Runs `openssl s_client`, and returns its output. A line `Q` in `input` ends the program.
     fn s_client(folder: &Folder, address: &str, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-connect", address, "-servername", "localhost"]).args(arguments);
@@ -175,8 +175,8 @@ mod tls {
         [output.stdout, output.stderr].iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
-    /// Returns the output of `openssl s_client`. A step is an input line, and the output to wait for before the next
-    /// step. The input lines `R` and `K` are commands to openssl.
+    /// Runs `openssl s_client`, and returns its output. A step is an input line, and the output to wait for before the
+    /// next step. The input lines `R` and `K` are commands to openssl.
     fn s_client_steps(folder: &Folder, address: &str, version: &str, steps: &[(&str, &str)]) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", r#"exec openssl s_client -connect "$0" "$1" 2>&1"#, address, version]);
@@ -190,7 +190,7 @@ mod tls {
                 output.push(char::from(byte[0]));
             }
         };
-        // `s_client` only reads its input after the handshake.
+        // `s_client` reads its input only after the handshake.
         read_until(if version == "-tls1_2" { "Extended master secret" } else { "Verification" });
         for (line, answer) in steps {
             let _ = pipe.write_all(line.as_bytes());

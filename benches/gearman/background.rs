@@ -15,7 +15,7 @@ use super::wire::{unexpected, Out, Reply};
 
 const BATCH: usize = 64;
 
-/// Time limit of each load. Long, because the peer can be slow.
+/// Time limit of each load. It is long, because the peer can be slow.
 const ALL: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl Load for Submits {
     }
 }
 
-/// Grabs a batch of jobs, then completes the batch and grabs the next one in one write. The jobs must arrive in order.
+/// Grabs a batch of jobs. Then completes it and grabs the next batch in one write. The jobs must arrive in order.
 #[derive(Debug)]
 struct Drain {
     ledger: Ledger,
@@ -119,8 +119,8 @@ impl Stretch for Drain {
     }
 }
 
-/// Runs the load until the last job of `range` is done. Returns the rate per second and the processor time per job in
-/// microseconds, for the jobs in the range.
+/// Runs the load until the last job of `range` is done. Returns the rate in jobs per second and the processor time in
+/// microseconds per job, both measured only for the jobs in the range.
 fn stretch(
     server: &Server,
     driver: &mut Driver,

@@ -8,7 +8,7 @@ use super::{background, foreground, serial, wake};
 
 pub const BENCH: &str = "gearman";
 
-/// The environment variable with the path of the peer, and the default path.
+/// The environment variable with the path of the original server, and the default path.
 pub const PEER: Option<[&str; 2]> = Some(["GEARMAND", "/usr/sbin/gearmand"]);
 
 use Kind::{Full, Quick};

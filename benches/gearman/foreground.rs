@@ -18,7 +18,7 @@ const MAX_JOBS: usize = 3_000_000;
 #[derive(Debug)]
 pub struct Foreground {
     ledger: Ledger,
-    /// The current job of each client, `true` if its handle is known, and the time of the submission.
+    /// The current job of each client, `true` if the client knows the job's handle, and the time of the submission.
     clients: Vec<(usize, bool, Instant)>,
     stopping: bool,
     done: u64,

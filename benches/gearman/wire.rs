@@ -1,7 +1,7 @@
 //! The client side of the Gearman protocol, optimized for speed.
 //!
-//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
-//! server's codec detectable. Must not check replies; the loads do.
+//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, so that an error in the
+//! server's codec cannot go unnoticed. Must not check replies; the loads do.
 
 /// An ECHO_REQ without data. The server replies in any state.
 pub const QUESTION: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\0";
@@ -56,12 +56,12 @@ impl Out {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
-    /// The server sends no reply.
+    /// Sends CAN_DO, which has no reply.
     pub fn can_do(&mut self) {
         self.packet(CAN_DO, &[FUNCTION]);
     }
 
-    /// The server sends two replies.
+    /// Submits a job. The server replies when it creates the job and when the job is complete.
     pub fn submit(&mut self, data: &[u8]) {
         self.packet(SUBMIT_JOB, &[FUNCTION, b"\0\0", data]);
         self.replies += 2;
@@ -77,12 +77,12 @@ impl Out {
         self.replies += 1;
     }
 
-    /// The server sends no reply.
+    /// Completes a job. The server sends no reply to the worker.
     pub fn complete(&mut self, handle: &[u8], result: &[u8]) {
         self.packet(WORK_COMPLETE, &[handle, b"\0", result]);
     }
 
-    /// The server replies when a job is available.
+    /// Sends PRE_SLEEP. The server replies when a job is available.
     pub fn sleep(&mut self) {
         self.packet(PRE_SLEEP, &[]);
         self.replies += 1;

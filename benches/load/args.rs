@@ -21,7 +21,7 @@ pub struct Args {
     pub ours: PathBuf,
     /// The scenarios to run, or empty for the default scenarios.
     pub names: Vec<String>,
-    /// A file of earlier results, whose ratios are compared with the new ones.
+    /// A file with earlier results. Their ratios are compared with the new ratios.
     pub compare: Option<PathBuf>,
 }
 

@@ -10,7 +10,7 @@ use super::verify::Bodies;
 
 const MAX_JOBS: usize = 2_000_000;
 
-/// Puts jobs in batches. With `every`, the server syncs each write; otherwise, it uses its default sync mode.
+/// Puts jobs in batches. If `every` is `true`, the server syncs each write; otherwise, it uses its default sync mode.
 pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Result<Outcome, String> {
     let folder = Folder::new();
     let path = folder.path();
@@ -40,7 +40,7 @@ pub fn restart(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&arguments)?;
     let seconds = server.started_in.as_secs_f64();
     let mut driver = Driver::connect(server.address, 1)?;
-    // Checks that the server has read the whole log before accepting connections.
+    // Fails if the server accepted connections before it had read the whole log.
     driver.ask(0..1, |_, out| out.delete(count as u64))?;
     let outcome = Outcome::default().and("restart, s", seconds, Goal::RatioAtMost(0.2));
     Ok(outcome.and("log bytes for a job of 64 bytes", bytes, Goal::AtMost(130.0)))

@@ -9,7 +9,7 @@ use super::{binlog, churn, cycle, drain, extended, memory, mixed, paced, put};
 
 pub const BENCH: &str = "load";
 
-/// The environment variable with the path of the peer, and the default path.
+/// The environment variable with the path of the original server, and the default path.
 pub const PEER: Option<[&str; 2]> = Some(["BEANSTALKD", "/usr/bin/beanstalkd"]);
 
 const fn times(cpu: f64, p50: f64, p99: f64) -> Goals {

@@ -1,7 +1,7 @@
-//! Measures clients that put, reserve and delete jobs one request at a time, for different contents of the queue.
+//! Measures clients that put, reserve and delete jobs one request at a time, with different contents of the queue.
 //!
-//! Owns the load [`Cycle`]. Scenarios first create other tubes, jobs or reservations. The slowdown compared with an
-//! empty queue is reported separately.
+//! Owns the load [`Cycle`]. Before the measurement, scenarios can create other tubes, jobs or reservations. The report
+//! contains the slowdown compared with an empty queue as a separate value.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ pub struct Cycle {
     /// `true` to stop each connection after its next delete.
     pub stopping: bool,
     bodies: Bodies,
-    /// The last job that each connection put, and the time of its last request.
+    /// The last job that each connection put, and the time of the connection's last request.
     lines: Vec<(usize, Instant)>,
     done: u64,
     times: Histogram,
@@ -80,7 +80,7 @@ impl Timed for Cycle {
     }
 }
 
-/// Measures `load`, which has not sent any request yet.
+/// Measures `load`. `load` must not have sent any request yet.
 fn run(bench: Bench, server: &Server, connections: usize, load: &mut Cycle) -> Result<super::measure::Work, String> {
     let mut driver = Driver::connect(server.address, connections)?;
     run_on(bench, server, &mut driver, load)
@@ -164,7 +164,7 @@ pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     run_on(bench, &server, &mut driver, &mut load).map(Outcome::of)
 }
 
-/// The server under test may be `at_most` times slower than with an empty queue. The peer has no goal.
+/// Returns the maximum slowdown, compared with an empty queue, as a goal. The peer has no goal.
 fn goal(bench: Bench, at_most: f64) -> Goal {
     if bench.ours {
         Goal::AtMost(at_most)

@@ -17,7 +17,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const BUFFER: usize = 256 * 1024;
 
-/// Number of connections to open before waiting for the server. Must be less than the server's backlog.
+/// The number of connections to open before waiting for the server. Must be less than the server's backlog.
 const CONNECT_GROUP: usize = 100;
 
 /// Creates the requests of all connections and checks the replies.
@@ -155,7 +155,7 @@ impl Driver {
         let mut polite = Polite { ask };
         for connection in which {
             self.start(&mut polite, connection..connection + 1)?;
-            // A few requests at a time, so that the server's socket buffers do not fill up.
+            // Sends only a few requests at a time, so that the server's socket buffers do not fill up.
             if connection % CONNECT_GROUP == 0 {
                 self.run(&mut polite, Until::Quiet(waiting))?;
             }
@@ -294,7 +294,7 @@ fn settle(stream: &mut std::net::TcpStream) -> io::Result<()> {
     stream.read_exact(&mut answer)
 }
 
-/// Accepts all replies except errors.
+/// A load that accepts all replies except errors.
 struct Polite<F> {
     ask: F,
 }

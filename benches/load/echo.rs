@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 /// The reply to every request, as long as a server's reply to a put.
 const REPLY: &[u8] = b"INSERTED 1000000\r\n";
 
-/// The request that tests whether the server is ready, and its reply.
+/// The request with which the benchmark tests whether the server is ready, and its reply.
 const GREETING: (&[u8], &[u8]) = (b"list-tube-used\r\n", b"USING default\r\n");
 
 const LISTENER: Token = Token(usize::MAX);
@@ -41,7 +41,7 @@ pub fn run(request_length: usize) -> io::Result<()> {
                 }
             } else {
                 let (stream, pending) = &mut connections[event.token().0];
-                // The slot of a closed connection is not reused.
+                // A slot is not reused after its connection has closed, so a failed connection needs no cleanup.
                 let _ = answer(stream, pending, request_length, &mut buffer);
             }
         }

@@ -21,11 +21,11 @@ const BATCH: usize = 100;
 
 const MAX_JOBS: usize = 2_000_000;
 
-/// A tag with a unique key. The job's number replaces the characters `#`.
+/// A tag with a unique key. The number of the job replaces the ten `#` characters.
 const KEY: &str = " idp:k##########";
 const KEY_LENGTH: f64 = 11.0;
 
-/// How a worker reserves and deletes the jobs of a queue.
+/// The way in which a worker reserves and deletes the jobs of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TakeMode {
     /// Reserves and deletes one job per write.
@@ -186,7 +186,7 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("CPU, relative to jobs without a limit", bound.cpu / free.cpu, Goal::None))
 }
 
-/// Measures the memory of a unique key without its name, before and after the job ends.
+/// Measures the memory that a unique key needs in addition to its name, before and after the end of its job.
 pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let resident = |tags: &str| -> Result<(Server, f64), String> {
@@ -230,8 +230,8 @@ pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome
     Ok(outcome.and("CPU, relative to plain puts", keyed.cpu / plain.cpu, Goal::None))
 }
 
-/// Runs `ask`, a command on a tube with many jobs, while another client sends requests. Returns the result and the
-/// other client's longest round trip in milliseconds.
+/// Runs `ask` while another client sends requests. `ask` sends a command that affects many jobs of a tube. Returns the
+/// result of `ask` and the other client's longest round trip in milliseconds.
 fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Result<(u64, f64), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     driver.ask(0..1, |_, out| ["use b", "watch b", "ignore default"].iter().for_each(|line| out.line(line)))?;
@@ -296,8 +296,8 @@ fn await_figure(client: &mut Client, tube: &str, key: &str, wanted: u64) -> u64 
     wanted
 }
 
-/// Measures the longest round trip of another client while one event affects many jobs: jobs that wait for a group are
-/// released, the jobs of a disconnected worker become dead letters, and many schedules run each second.
+/// Measures the longest round trip of another client during events that affect many jobs: the release of jobs that wait
+/// for a group, the disconnection of a worker whose jobs become dead letters, and many due schedules.
 pub fn bulk(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let failed = |error: beanpole::ClientError| error.to_string();

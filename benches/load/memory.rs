@@ -1,7 +1,7 @@
 //! Measures the memory of jobs, tubes, connections, and the program itself.
 //!
-//! Owns the comparison of resident memory before and after an operation. Uses so many objects that rounding to whole
-//! pages does not matter.
+//! Owns the comparison of resident memory before and after an operation. Each operation creates so many objects that
+//! rounding to whole pages does not matter.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Measures jobs at a fixed rate, and delayed jobs that become due.
 //!
-//! Owns the pacing. Jobs are put at fixed times even if the server is late, so a delay affects all later jobs. Sleeps
-//! are short and end before the next put, which keeps the client itself punctual.
+//! Owns the pacing. Jobs are put at fixed times even if the server is late, so a delay affects all later jobs. The
+//! client sleeps only for short times and until the next put, so that it is not late itself.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result
     let start = Instant::now();
     for number in 0..jobs {
         let due = start + Duration::from_secs(1) * number / RATE;
-        // Handles jobs in progress before the next put. On an idle machine, they finish before the pause ends.
+        // Handles jobs in progress before the next put. On an idle machine, they all finish before it is due.
         while load.is_busy() && Instant::now() < due {
             driver.turn(load, Some(Duration::from_millis(1)))?;
         }
@@ -110,7 +110,7 @@ impl Load for Delayed {
     }
 }
 
-/// Puts jobs within one second with delays of 1 to 5 seconds, for 50 workers. Measures the lateness of the deliveries.
+/// Puts jobs with delays of 1 to 5 seconds, all within one second, for 50 workers. Measures how late the jobs arrive.
 pub fn delayed(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     const WORKERS: usize = 50;
     let server = bench.program.start(&[])?;

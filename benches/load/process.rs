@@ -19,14 +19,14 @@ use super::wire::QUESTION;
 /// Time limit for the start of a server, which can include reading a long binlog.
 const START: Duration = Duration::from_secs(60);
 
-/// The option that makes this program an echo server.
+/// The command-line option that makes this program an echo server.
 pub const ECHO: &str = "--echo-server";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Program {
     /// A server with the options `-p` for the port and `-l` for the address.
     Queue(PathBuf),
-    /// Like `Queue`, with another protocol, whose port the given option opens.
+    /// Like `Queue`, but measured with another protocol. The string is the option that opens a port for this protocol.
     Door(PathBuf, &'static str),
     Gearmand(PathBuf),
     /// This program as an echo server for requests of this many bytes.
@@ -55,7 +55,7 @@ impl Program {
         match self {
             Program::Echo(length) => start_echo(*length),
             Program::Queue(path) | Program::Door(path, _) | Program::Gearmand(path) => {
-                // Another program can take the free port before the server listens.
+                // The chosen port is free, but another program can take it before the server listens.
                 let mut attempts = (0..3).map(|_| self.start_queue(path, arguments));
                 attempts.find(Result::is_ok).unwrap_or_else(|| self.start_queue(path, arguments))
             }
@@ -102,7 +102,7 @@ fn start_echo(length: usize) -> Result<Server, String> {
     let start = Instant::now();
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(own);
-    // The end of its standard input ends the child process, which therefore cannot outlive this program.
+    // The child process exits at the end of its standard input. It therefore cannot outlive this program.
     command.arg(ECHO).arg(length.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let mut line = String::new();
@@ -144,7 +144,8 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 impl Server {
-    /// Prefers `schedstat`, which counts nanoseconds, over `stat`, which counts ticks of 10 ms.
+    /// Returns the resources used so far. Prefers `schedstat`, which counts nanoseconds, over `stat`, which counts
+    /// ticks of 10 ms.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         let mut exact = true;
@@ -158,7 +159,7 @@ impl Server {
         }
         if !exact || usage.cpu == 0 {
             let stat = fs::read_to_string(self.file("stat")).unwrap_or_default();
-            // The second field is the name in parentheses, which can contain spaces and parentheses.
+            // The second field is the program's name in parentheses, which can contain spaces and parentheses.
             let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
             let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
             // A tick is 10 ms on every Linux system.

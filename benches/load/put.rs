@@ -11,7 +11,7 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Limits the memory of a measurement.
+/// The maximum number of jobs in a measurement, which limits its memory.
 const MAX_JOBS: usize = 3_000_000;
 
 /// Each connection puts a batch, waits for all replies, and repeats.

@@ -1,8 +1,8 @@
 //! Measures jobs that pass from producers to waiting workers.
 //!
-//! Owns the load [`Relay`]. A producer puts its next job after its previous job was acknowledged and deleted. Most
-//! workers therefore wait for jobs. If each producer can have several jobs in progress, the queue is never empty, and
-//! jobs wait for workers instead. An operation is a job, from its put to its delete.
+//! Owns the load [`Relay`]. By default, a producer puts its next job after its previous job was acknowledged and
+//! deleted, so most workers wait for jobs. If each producer can have several jobs in progress, the queue is never
+//! empty, and jobs wait for workers instead. An operation is the life of one job, from its put to its delete.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -25,13 +25,13 @@ pub struct Shape {
     pub ahead: usize,
     /// `true` if workers delete a job and reserve the next one in one write.
     pub joined: bool,
-    /// The number of additional tubes, each used by producers and watched by every worker. If 0, all use the default
-    /// tube.
+    /// The number of additional tubes. Each producer uses one of them, and each worker watches all. If 0, producers and
+    /// workers use the default tube.
     pub tubes: usize,
 }
 
 impl Shape {
-    /// Has one job in progress per producer, in the default tube.
+    /// Creates a shape with one job in progress per producer, in the default tube.
     pub const fn new(producers: usize, workers: usize) -> Shape {
         Shape { producers, workers, ahead: 1, joined: false, tubes: 0 }
     }
@@ -41,7 +41,7 @@ impl Shape {
 pub struct Relay {
     shape: Shape,
     pub stopping: bool,
-    /// `true` if a producer puts its next job by itself, `false` if each put must be triggered.
+    /// `true` if a producer puts its next job by itself, `false` if the caller triggers each put.
     pub closed_loop: bool,
     bodies: Bodies,
     ledger: Ledger,
@@ -168,7 +168,7 @@ impl Timed for Relay {
 pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) -> Result<Driver, String> {
     let Shape { producers, workers, tubes, .. } = load.shape;
     let tubes = bench.scale.count(tubes);
-    // The driver would use blocking reads for a single connection, but there is at least one producer and one worker.
+    // The driver uses blocking reads only for a single connection. There are at least two: a producer and a worker.
     let mut driver = Driver::connect(server.address, producers + workers)?;
     if tubes > 0 {
         driver.ask(0..producers, |producer, out| out.line(&format!("use tube-{}", producer * 7 % tubes)))?;
@@ -177,7 +177,7 @@ pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) 
         })?;
     }
     driver.start(load, producers..producers + workers)?;
-    // The reply shows that the server has processed all reserves.
+    // The reply to `watch` shows that the server has processed all reserves.
     driver.ask(0..1, |_, out| out.line("watch default"))?;
     Ok(driver)
 }

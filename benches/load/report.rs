@@ -14,8 +14,8 @@ pub struct Results {
     pub scenario: &'static Scenario,
     pub peer: Vec<Outcome>,
     pub ours: Vec<Outcome>,
-    /// `true` if server and client share one CPU and wait for nothing else. The goals then use processor time, which
-    /// does not depend on other programs.
+    /// `true` if server and client share one CPU and wait for nothing else. The goals then apply to processor time,
+    /// which other programs do not affect.
     pub shared_cpu: bool,
     pub problems: Vec<String>,
 }
@@ -74,7 +74,7 @@ impl Results {
         ))
     }
 
-    /// Returns the goals for the ratios, each with a check mark or a cross.
+    /// Returns the goals for the ratios, each with a mark that shows whether the goal is met.
     fn judgement(&self, rates: f64, cpu: f64) -> String {
         let goals = self.scenario.goals;
         let time = |share: usize| self.figure(|work| work.times[share])[2];
@@ -112,7 +112,7 @@ impl Results {
     }
 }
 
-/// Returns both medians, and the median ratio of paired runs.
+/// Returns the median of `peer`, the median of `ours`, and the median ratio of paired runs.
 fn paired(peer: &[f64], ours: &[f64]) -> [f64; 3] {
     let ratios = peer.iter().zip(ours).map(|(peer, ours)| ours / peer);
     [median(peer.iter().copied()), median(ours.iter().copied()), median(ratios)]

@@ -91,7 +91,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
                 }
             }
         }
-        // The other server runs first in the next round.
+        // The other server runs first in the next pair of runs.
         sides.reverse();
         if start.elapsed() > SHARE[usize::from(!args.quick)] {
             break;

@@ -5,9 +5,9 @@
 use super::measure::{Bench, Outcome};
 
 pub struct Scenario {
-    /// Must not change, because results are compared by name.
+    /// The name, which must not change, because results are compared by name.
     pub name: &'static str,
-    /// An operation is a command unless the description says otherwise.
+    /// The description. An operation is a command unless the description says otherwise.
     pub about: &'static str,
     pub goals: Goals,
     pub kind: Kind,
@@ -34,11 +34,11 @@ pub enum Kind {
     Quick,
     /// Part of full runs only.
     Full,
-    /// Compares with the echo server, with requests as long as puts with bodies of the scenario's size.
+    /// Compares with the echo server. The requests are as long as puts with bodies of the scenario's size.
     Echo,
     /// Requires servers with the option `-b`.
     Binlog,
-    /// The peer does not support the measured feature.
+    /// Has no peer, because beanstalkd does not support the measured feature.
     Alone,
 }
 

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-/// Buckets per doubling, which limit the error of a percentile to 1.6 %.
+/// Buckets per doubling of the duration. This number limits the error of a percentile to 1.6 %.
 const STEPS: usize = 64;
 
-/// Doublings above the bucket of 1 ns. 2^40 ns are 18 minutes.
+/// Doublings of the duration, starting at 1 ns. 2^40 ns are 18 minutes.
 const DOUBLINGS: usize = 40;
 
 /// A histogram of durations with logarithmic buckets.
@@ -60,7 +60,7 @@ impl Histogram {
     }
 }
 
-/// Returns NaN if there are no values.
+/// Returns the median, or NaN if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -21,7 +21,7 @@ pub struct Bodies {
     digits: Option<usize>,
 }
 
-/// The placeholder for the job's number in a tag.
+/// The placeholder for the number of the job in a tag.
 const DIGITS: &str = "##########";
 
 impl Bodies {
@@ -35,7 +35,7 @@ impl Bodies {
         Bodies::of(length, &format!("put {pri} {delay} 600 {length}"))
     }
 
-    /// Like [`Bodies::new`], with tags. Each tag follows a space, and ten `#` are replaced with the job's number.
+    /// Like [`Bodies::new`], with tags. Each tag follows a space. The number of the job replaces ten `#` in the tags.
     pub fn tagged(length: usize, tags: &str) -> Bodies {
         Bodies::of(length, &format!("put 0 0 600 {length}{tags}"))
     }
@@ -82,7 +82,7 @@ impl Bodies {
 /// The jobs of one server, indexed by job number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// The ID of each job, or 0 if it is unknown, combined with [`TAKEN`] after the delivery.
+    /// The ID of each job, or 0 if the ID is unknown. [`TAKEN`] is added when the job is delivered.
     ids: Vec<u64>,
     taken: usize,
     /// `true` for the echo server, whose replies contain meaningless IDs.
@@ -94,7 +94,7 @@ impl Ledger {
         Ledger { echo: true, ..Ledger::default() }
     }
 
-    /// Growing the ledger during a measurement would delay requests.
+    /// Reserves memory for `count` jobs, because growing the ledger during a measurement would delay requests.
     pub fn expect(&mut self, count: usize) {
         self.ids.reserve_exact(count);
     }
@@ -108,7 +108,7 @@ impl Ledger {
         self.ids.len()
     }
 
-    /// Returns 0 if the ID is unknown.
+    /// Returns the ID of a job, or 0 if the ID is unknown.
     pub fn id(&self, number: usize) -> u64 {
         self.ids[number] & !TAKEN
     }
@@ -124,7 +124,7 @@ impl Ledger {
             return Err(format!("job number {number} was given out as {known} and inserted as {id}"));
         }
         *entry |= id;
-        // Detects most duplicate IDs. Draining the queue detects the others.
+        // Detects an ID that the server has assigned twice in succession. Draining the queue detects other duplicates.
         if !self.echo && number > 0 && self.ids[number - 1] & !TAKEN == id {
             return Err(format!("id {id} was given twice"));
         }

@@ -1,7 +1,7 @@
 //! The client side of the beanstalk protocol, optimized for speed.
 //!
-//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
-//! server's codec detectable. Must not check replies; the loads do.
+//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, so that an error in the
+//! server's codec cannot go unnoticed. Must not check replies; the loads do.
 
 /// A request to which the server replies in any state.
 pub const QUESTION: &[u8] = b"list-tube-used\r\n";
@@ -32,7 +32,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// `line` does not include the CR LF.
+    /// Appends a request. `line` does not include the CR LF.
     pub fn line(&mut self, line: &str) {
         self.bytes.extend_from_slice(line.as_bytes());
         self.bytes.extend_from_slice(b"\r\n");
@@ -91,7 +91,7 @@ fn inserted(bytes: &[u8]) -> Option<(Reply<'_>, usize)> {
         return None;
     }
     let (id, end) = digits(bytes, word.len())?;
-    // The ID of a schedule is followed by a word.
+    // The reply to the put of a schedule has a word after the ID.
     let rest = bytes[end..].iter().position(|byte| *byte == b'\n')?;
     Some((Reply::Inserted(id), end + rest + 1))
 }
@@ -112,8 +112,8 @@ fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     }
 }
 
-/// Parses other lines. Returns `None` for an incomplete `RESERVED` reply, and leaves it in the input, because its body
-/// can be long.
+/// Parses any other reply of one line. Returns `None` for an incomplete `RESERVED` reply, whose body can exceed the
+/// maximum length of a line.
 fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let window = &bytes[..bytes.len().min(MAX_LINE)];
     if bytes.starts_with(b"RESERVED ") {

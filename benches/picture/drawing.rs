@@ -34,8 +34,8 @@ const STYLE: &str = "\
 
 type Pair = (f64, f64);
 
-/// Draws `results` as SVG, without missing rows, because a quick run does not measure all scenarios. Returns `None` if
-/// there is no value of beanstalkd.
+/// Draws `results` as SVG. Omits rows without values, because a quick run does not measure all scenarios. Returns
+/// `None` if the results contain no value of beanstalkd.
 pub fn draw(results: &str) -> Option<String> {
     let costs: Vec<(&str, Pair)> =
         COSTS.iter().filter_map(|(scenario, words)| Some((*words, cost(results, scenario)?))).collect();
@@ -73,7 +73,7 @@ fn cost(results: &str, scenario: &str) -> Option<Pair> {
     None
 }
 
-/// Returns a value that is not in the table of work.
+/// Returns a value of the table of other values.
 fn value(results: &str, (scenario, figure): (&str, &str)) -> Option<Pair> {
     let rows = results.lines().filter(|line| line.starts_with('|')).map(cells);
     let mut found = rows.filter(|cells| cells[0] == scenario && cells.get(1) == Some(&figure));
@@ -85,7 +85,7 @@ fn pair(cells: &[&str], place: usize) -> Option<Pair> {
     Some((number(place)?, number(place + 1)?))
 }
 
-/// Returns the `y` of the row below the heading.
+/// Draws a heading. Returns the `y` of the first row below it.
 fn heading(text: &mut String, y: usize, words: &str) -> usize {
     let _ = writeln!(text, r#"<text class="faint" x="16" y="{y}">{words}</text>"#);
     y + 12

@@ -1,8 +1,8 @@
 //! Measures the time per operation in nanoseconds and, with valgrind, the number of instructions.
 //!
-//! Owns the rounds and the medians. Each round prepares the case again; only the operations are measured, not the
-//! preparation and the cleanup. The number of instructions is the difference between two runs under callgrind, with and
-//! without the operations. It does not depend on the load of the machine, but overestimates large copies, because
+//! Owns the rounds and the medians. Each round prepares the case again; the preparation and the cleanup are not
+//! measured. The number of instructions is the difference between a run with and a run without the operations, both
+//! under callgrind. This number does not depend on the load of the machine, but overestimates large copies, because
 //! valgrind counts each repetition of a string instruction. Must not depend on the cases.
 //!
 //! Run `cargo bench --bench engine`. `-- --instructions` counts instructions, and `-- --only WORDS` selects cases.
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 7;
 
-/// After this time, a case gets no more rounds beyond three.
+/// A case that has taken longer than this time gets only three rounds.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Divisor for sizes under callgrind, which is about fifty times slower.
+/// Divides the number of operations under callgrind, which is about fifty times slower.
 const DIVIDE: usize = 20;
 
-/// Runs one round of a case and returns the duration of the operations.
+/// Runs one round of a case. Returns the duration of the operations.
 type Round = Box<dyn Fn(Mode) -> Duration>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,12 +33,12 @@ pub struct Cases {
 }
 
 impl Cases {
-    /// Divides a number of jobs, tubes or operations by the divisor of the run. Returns at least 1.
+    /// Divides a number of jobs, tubes or operations by the run's divisor. Returns at least 1.
     pub fn count(&self, whole: usize) -> usize {
         (whole / self.divide).max(1)
     }
 
-    /// `prepare` creates the state of a round, and `work` executes `operations` operations on this state.
+    /// Adds a case. `prepare` creates the state of a round, and `work` executes `operations` operations on this state.
     pub fn add<S: 'static>(
         &mut self,
         name: &str,
@@ -55,7 +55,7 @@ impl Cases {
             }
             let time = start.elapsed();
             if counting {
-                // callgrind would count dropping the state, whose cost depends on the operations.
+                // callgrind would also count dropping the state. The cost of dropping depends on the operations.
                 std::mem::forget(state);
             }
             time
@@ -115,7 +115,7 @@ fn count(name: &str, operations: usize) -> Option<f64> {
     Some((whole as f64 - prepared as f64) / operations as f64)
 }
 
-/// Runs this program under callgrind.
+/// Runs this program under callgrind. Returns the number of instructions, or `None` if valgrind fails.
 fn instructions(arguments: &[&str]) -> Option<u64> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);

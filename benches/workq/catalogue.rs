@@ -7,7 +7,7 @@ use super::scenario::{row, Kind, Scenario, NO_GOALS};
 
 pub const BENCH: &str = "workq";
 
-/// The original Workq server can no longer be built.
+/// No peer, because the original Workq server can no longer be built.
 pub const PEER: Option<[&str; 2]> = None;
 
 use Kind::Quick;

@@ -1,4 +1,4 @@
-//! Measures Workq jobs that one connection adds and one or many connections lease and complete.
+//! Measures Workq jobs. One connection adds the jobs, and one or many connections lease and complete them.
 //!
 //! Owns the loads [`Each`] and [`Leases`]. Every job must arrive exactly once with its ID and data. A TIMEOUT while
 //! jobs are ready aborts the benchmark.
@@ -155,7 +155,7 @@ pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, Str
     Ok(outcome.and("server CPU µs a job, one connection", one.cpu, Goal::None))
 }
 
-/// Fails on a TIMEOUT while jobs are ready, or on a job leased twice.
+/// Measures leases. A TIMEOUT while jobs are ready, or a job that is leased twice, is an error.
 pub fn exact(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     lease_all(&server, bench.scale.count(jobs), 50, false).map(Outcome::of)

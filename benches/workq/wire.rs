@@ -1,7 +1,7 @@
 //! The client side of the Workq protocol, optimized for speed.
 //!
-//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
-//! server's codec detectable. Must not check replies; the loads do.
+//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, so that an error in the
+//! server's codec cannot go unnoticed. Must not check replies; the loads do.
 
 /// A request to which the server replies in any state.
 pub const QUESTION: &[u8] = b"?\r\n";

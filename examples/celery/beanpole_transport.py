@@ -89,7 +89,7 @@ class Channel(virtual.Channel):
         server = connection.client
         self.queue = greenstalk.Client((server.hostname or "127.0.0.1", server.port or 11300))
         self.watched = {"default"}
-        # Commands from other threads. The pool acknowledges tasks while this channel waits for a job.
+        # Commands from other threads, because the pool acknowledges tasks while this channel waits for a job.
         self.finished = deque()
         self.touched = monotonic()
 
@@ -100,8 +100,8 @@ class Channel(virtual.Channel):
         """Sends the commands from other threads, and touches the jobs of running tasks."""
         while self.finished:
             command, reply = self.finished.popleft()
-            # The server buries the job after its last attempt. If another worker has reserved the job, the server
-            # replies NOT_FOUND.
+            # The server replies BURIED after the last attempt of a job, and NOT_FOUND if another worker has reserved
+            # the job.
             with suppress(greenstalk.NotFoundError, greenstalk.BuriedError):
                 self.queue._send_cmd(command.encode(), reply)
         if monotonic() - self.touched > self.ttr / 3:
@@ -160,7 +160,7 @@ class Transport(virtual.Transport):
     Channel = Channel
     default_port = 11300
     driver_type = driver_name = "beanpole"
-    # Pause between attempts while the worker cannot accept more tasks. Otherwise, reserving itself waits for jobs.
+    # The pause between two checks whether the worker can accept more tasks. If so, the reserve command waits for jobs.
     polling_interval = 0.05
     connection_errors = virtual.Transport.connection_errors + (OSError,)
     channel_errors = virtual.Transport.channel_errors + (greenstalk.BeanstalkdError,)

@@ -12,8 +12,8 @@ import (
 	"github.com/beanstalkd/go-beanstalk"
 )
 
-// Client adds commands to a connection. Only one goroutine can use a Client at a time, and only while no other command
-// of the connection waits for a reply.
+// Client adds commands to a connection. Only one goroutine may use a Client at a time, and only while no other command
+// on the connection waits for a reply.
 type Client struct {
 	*beanstalk.Conn
 	raw net.Conn
@@ -31,7 +31,7 @@ func dial() (Client, error) {
 	return Client{beanstalk.NewConn(raw), raw}, nil
 }
 
-// send sends a command. If the first word of the reply is one of the wanted words, it returns the rest of the reply.
+// send sends a command. If the first word of the reply is one of the wanted words, send returns the rest of the reply.
 func (c Client) send(command string, wanted ...string) (string, error) {
 	if _, err := fmt.Fprintf(c.raw, "%s\r\n", command); err != nil {
 		return "", err

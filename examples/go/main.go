@@ -73,7 +73,7 @@ func send(address string, touch func() error) error {
 	if !strings.Contains(address, "@") {
 		return fmt.Errorf("not an address: %s", address)
 	}
-	// Restarts the time to run (60 s). During long work, call this more often.
+	// Restarts the time to run (60 s). During long work, call this repeatedly.
 	if err := touch(); err != nil {
 		return err
 	}

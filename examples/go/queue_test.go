@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// start runs a queue until the test ends and returns its address. --exit-with-parent stops the queue if the test
-// process dies. Pdeathsig would not work, because Go starts programs from threads that can exit before the process
+// start starts a queue that runs until the test ends, and returns its address. --exit-with-parent stops the queue if
+// the test process dies. Pdeathsig would not work: Go starts programs from threads, which can exit before the process
 // does.
 func start(t *testing.T) string {
 	program := os.Getenv("BEANPOLE")

@@ -26,8 +26,8 @@ export class Client {
     return words;
   }
 
-  // Resolves to that many bytes, excluding the following CR LF. A negative length means that more input is needed to
-  // determine the length.
+  // Resolves to `length()` bytes, without the CR LF that follows them. A negative length means that the length is not
+  // known before more input arrives.
   async take(length) {
     while (length() < 0 || this.buffer.length < length() + 2) {
       const { value, done } = await this.chunks.next();

@@ -4,7 +4,7 @@ import { Client } from './client.mjs';
 
 async function send(address, touch) {
   if (!address.includes('@')) throw new RangeError(`not an address: ${address}`);
-  await touch(); // Restarts the time to run (60 s). During long work, call this more often.
+  await touch(); // Restarts the time to run (60 s). During long work, call this repeatedly.
   console.log(`sent to ${address}`);
 }
 
@@ -28,7 +28,7 @@ for (;;) {
   try {
     await work(await Client.connect());
   } catch (error) {
-    if (error.reply) throw error; // Anything else means that the connection is lost.
+    if (error.reply) throw error; // Any other error means that the connection is lost.
     console.error(`${error.message}; connecting again`);
     await setTimeout(1000);
   }

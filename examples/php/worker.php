@@ -9,7 +9,7 @@ use Pheanstalk\Exception\SocketException;
 function send(string $address, callable $touch): void
 {
     str_contains($address, '@') || throw new InvalidArgumentException("not an address: $address");
-    $touch(); // Restarts the time to run (60 s). During long work, call this more often.
+    $touch(); // Restarts the time to run (60 s). During long work, call this repeatedly.
     echo "sent to $address\n";
 }
 

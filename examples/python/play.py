@@ -33,7 +33,7 @@ def load(path=VECTORS):
         elif step:
             client, mark, text = step.groups()
             if mark == "|":
-                # The line continues the body of the previous reply. `*` stands for optional lines, not sent here.
+                # The line continues the body of the previous reply. `*` represents optional lines, which are not sent.
                 steps[-1][2] += b"" if text == "*" else unescape(text) + b"\n"
             else:
                 end = b"" if mark == "::" else b"\r\n"

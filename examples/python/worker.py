@@ -11,7 +11,7 @@ from client import Client
 def send(address, touch):
     if "@" not in address:
         raise ValueError(f"not an address: {address}")
-    touch()  # Restarts the time to run (60 s). During long work, call this more often.
+    touch()  # Restarts the time to run (60 s). During long work, call this repeatedly.
     print(f"sent to {address}", flush=True)
 
 

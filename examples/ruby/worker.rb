@@ -3,7 +3,7 @@ require_relative "client"
 
 def deliver(job)
   raise ArgumentError, "not an address: #{job.body}" unless job.body.include?("@")
-  job.touch # Restarts the time to run (60 s). During long work, call this more often.
+  job.touch # Restarts the time to run (60 s). During long work, call this repeatedly.
   puts "sent to #{job.body}"
 end
 

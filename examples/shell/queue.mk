@@ -14,8 +14,8 @@ QUEUE_PORT ?= 0
 QUEUE_OPTIONS ?=
 QUEUE_WAIT ?= 10
 
-# Succeeds if the process with the ID in `pid` is this queue. After a reboot, another process can have this ID, but only
-# the queue has the port file of this directory in its command line.
+# Succeeds if the process with the ID in the file `pid` is this queue. After a reboot, another process can have this ID,
+# but only the command line of the queue contains the path of this directory's port file.
 QUEUE_FILE = "$$(cd '$(QUEUE_DIR)' && pwd)/port"
 QUEUE_RUNS = pid=$$(cat '$(QUEUE_DIR)/pid' 2>/dev/null) && kill -0 "$$pid" 2>/dev/null && \
 	{ tr '\0' ' ' <"/proc/$$pid/cmdline" || ps -o args= -p "$$pid"; } 2>/dev/null | grep -qF -e "--port-file "$(QUEUE_FILE)

@@ -13,7 +13,7 @@ pub const TUBE: &str = "t";
 
 pub const OTHER: &str = "o";
 
-/// The rights that permit each command. Any of them is sufficient.
+/// The rights that permit each command. Any one of these rights is sufficient.
 const BEANSTALK: [(&str, &[&str]); 50] = [
     ("put", &["put"]),
     ("peek", &["look"]),
@@ -24,7 +24,7 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     ("reserve-with-abort", &["take"]),
     ("reserve-job", &["take"]),
     ("reserve", &["take"]),
-    // Refers to a job that another client has put.
+    // The job was put by another client.
     ("delete", &["admin"]),
     ("release", &["take"]),
     ("bury", &["take"]),
@@ -65,7 +65,7 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     // Commands that require a right on all tubes.
     ("drain", &[]),
     ("undrain", &[]),
-    // Refused with every right, because the client has no right on the destination tube.
+    // With any right, the command is refused, because the client has no right on the destination tube.
     ("move-job", &[]),
     ("move-tube", &[]),
 ];
@@ -87,7 +87,7 @@ fn new_job(operator: &mut Talk) -> u64 {
     operator.line().strip_prefix("INSERTED ").expect("an id").parse().expect("a number")
 }
 
-/// Tries all commands with one right at a time. `one` returns `true` if the server refused the command.
+/// Tries all commands with each right. `one` sends a command and returns `true` if the server refused it.
 pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bool) {
     let guarded = Guarded::start_frozen("");
     for right in RIGHTS {
@@ -262,7 +262,7 @@ fn each_gearman_text_command_with_each_right() {
         ("verbose", &["open"]),
         ("status", &["look"]),
         ("prioritystatus", &["look"]),
-        // Reveals the addresses of all clients.
+        // The reply contains the addresses of all clients.
         ("workers", &[]),
         ("show unique jobs", &["look"]),
         ("show jobs", &["look"]),
@@ -372,7 +372,7 @@ fn the_holder_of_a_job_can_finish_it() {
     assert_eq!(client.line(), "x");
     assert_eq!(client.ask(&format!("delete {other}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete {mine}")), "DELETED");
-    // Not FORBIDDEN, because the job does not exist.
+    // The reply is not FORBIDDEN, because the job does not exist.
     assert_eq!(client.ask(&format!("delete {mine}")), "NOT_FOUND");
 }
 

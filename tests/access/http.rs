@@ -14,10 +14,10 @@ use super::shown::put;
 use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, wait_until, Folder, PATIENCE};
 
-/// The number of HTTP connections that the server keeps.
+/// The maximum number of HTTP connections of the server.
 const MAX_HTTP: usize = 64;
 
-/// The rights that permit each request. Any of them is sufficient.
+/// The rights that permit each request. Any one of these rights is sufficient.
 const ROWS: [(&str, &[&str]); 33] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
@@ -36,7 +36,7 @@ const ROWS: [(&str, &[&str]); 33] = [
     ("POST /api/tubes/{tube}/pause", &["admin"]),
     ("POST /api/tubes/{tube}/settings", &["admin"]),
     ("POST /api/tubes/{tube}/clear", &["admin"]),
-    // Refused whichever right the client has on the tube, because it has no right on the destination tube.
+    // With any right on the tube, the request is refused, because the client has no right on the destination tube.
     ("POST /api/tubes/{tube}/move", &[]),
     ("GET /api/connections", &["look"]),
     ("GET /api/history", &["look"]),
@@ -77,8 +77,8 @@ fn reply<S: std::io::Read + Write>(talk: &mut Talk<S>) -> Reply {
     Reply { status: status.expect("a status"), head, body: String::from_utf8_lossy(&body).into_owned() }
 }
 
-/// Returns a request for a line such as `GET /metrics`. Requests that change something get `body`, and `token` can be
-/// empty.
+/// Returns an HTTP request with the first line `line`, for example `GET /metrics`. If the method is not GET, the
+/// request contains `body`. Without a `token`, the request has no Authorization header.
 fn request(line: &str, token: &str, body: &str) -> String {
     let authorization = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
     let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{authorization}");
@@ -175,7 +175,7 @@ fn a_wrong_token_is_counted_delayed_and_closes_the_connection() {
     assert!(guarded.operator().body("stats").contains("failed-auths: 1\n"));
 }
 
-/// Delayed replies to wrong tokens must not use up the places of HTTP.
+/// Delayed replies to wrong tokens must not use up the server's HTTP connections.
 #[test]
 fn wrong_tokens_do_not_keep_others_out() {
     let guarded = two();
@@ -220,7 +220,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     assert_eq!(reply(&mut client).status, 403);
     client.send(last.as_bytes());
     assert_eq!(ask(&mut client, "GET /healthz", "", "").status, 200);
-    // `Expect: 100-continue` is refused immediately.
+    // With `Expect: 100-continue`, an invalid request is refused before its body.
     let whole = request("POST /api/tubes/mail/put", "hand", &long);
     let (head, _) = whole.split_once("\r\n\r\n").expect("a head");
     let mut client = guarded.connect("http");

@@ -38,7 +38,7 @@ fn sighup_reloads_the_access_file() {
     let (mut me, mut you) = (connect(), connect());
     assert_eq!(me.ask("use x"), "FORBIDDEN");
     assert_eq!(you.ask("auth t"), "AUTHENTICATED");
-    // One client gets more rights, and the other a new token.
+    // One client gets additional rights, and the other client gets a new token.
     fs::write(&path, format!("me {} take put\nyou token:sha256:{} all\n", user(), digest("u"))).expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("configuration files reloaded");
@@ -60,7 +60,7 @@ fn sighup_reloads_the_access_file() {
     assert_eq!(connect().ask("watch a"), "WATCHING 2");
 }
 
-/// The access file is a FIFO. A reader that waits for data would block.
+/// The new access file is a FIFO, in which a blocking read would never end.
 #[test]
 fn an_unreadable_access_file_keeps_the_old_rights() {
     let (folder, path) = folder(&format!("me {} take put\n", user()));
@@ -131,7 +131,7 @@ fn check_access_shows_what_is_allowed_and_why() {
     assert!(ended.out.starts_with(&format!("{wrong}:1:2: missing credential")), "{ended:?}");
 }
 
-/// A client must not be able to block the keys of another client that has rights on different tubes.
+/// A client must not be able to block a key in tubes on which it has no right.
 // Tests promise P26 of beanpole-promises(7).
 #[test]
 fn keys_are_separate_for_each_tube() {
@@ -154,7 +154,7 @@ fn keys_are_separate_for_each_tube() {
         assert_eq!(talk.ask("reserve-with-timeout 0"), reserved);
         talk.line();
     }
-    // Within one tube, the concurrency limit still applies.
+    // Within one tube, a concurrency key still limits both clients.
     assert_eq!(b.ask("put 0 0 60 1 con:k\r\nz"), "INSERTED 3");
     assert_eq!(b.ask("reserve-with-timeout 0"), "TIMED_OUT");
     // Without access control, the number of tubes that use one key is limited.

@@ -61,7 +61,7 @@ fn only_connections_of_visible_tubes_are_listed() {
         assert_eq!(talk.ask("ignore default"), "WATCHING 1");
         assert_eq!(talk.ask(&format!("name {name}")), "NAMED");
     }
-    // The client can see the holder, but not the tube of the job that the holder has reserved.
+    // The client may see the connection that has reserved the job, but not the tube of the job.
     assert_eq!(own.ask("watch secret"), "WATCHING 2");
     put(&guarded, &["secret"]);
     own.send(b"reserve\r\n");

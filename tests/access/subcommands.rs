@@ -88,7 +88,7 @@ fn subcommands_need_the_rights_that_the_manual_lists() {
             }
             running.join().expect("an end")
         });
-        // The job may be deleted before `wait` begins, which is an error.
+        // If the job is deleted before `wait` begins, `wait` reports an error.
         let is_late = name == "wait" && ended.err.contains("does not exist");
         assert!(ended.code == 0 || is_late, "{name}: {ended:?}");
         let refused = Guarded::start(&line(if rights[0] == "admin" { "look" } else { "admin" }.to_owned()));

@@ -1,5 +1,5 @@
-//! Tests access tokens: correct, wrong, long, empty, repeated, slow and split tokens, and places that do not accept
-//! tokens.
+//! Tests access tokens: correct, wrong, long, empty, repeated, slow and split tokens, and commands and connections that
+//! do not accept tokens.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use beanpole::{Address, Client, Config, Server};
 use super::{digest, user, Guarded, OPERATOR};
 use crate::daemon::{Folder, PATIENCE};
 
-/// Admits only clients with a token.
+/// Starts a server that admits only clients with a token.
 fn guarded() -> Guarded {
     Guarded::start(&format!("web token:sha256:{} token:sha256:{} put:w*", digest("secret"), digest("second")))
 }

@@ -90,7 +90,7 @@ pub fn operator(trial: &mut Trial) {
     let own = std::env::current_exe().expect("a program");
     let mut enter = Command::new("nsenter");
     enter.args(["--target", &daemon.pid().to_string(), "--user", "--net", "--preserve-credentials"]).arg(own);
-    // The end of its standard input ends the child process.
+    // The child process exits at the end of its standard input.
     let mut crowd = enter.arg("--crowd").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a crowd");
     let mut line = String::new();
     BufReader::new(crowd.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -110,8 +110,8 @@ fn succeeds(line: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Entry point of the child process, which opens connections, prints the number of admitted ones, and keeps them until
-/// the end of standard input.
+/// Entry point of the child process. Opens connections, prints the number of admitted connections, and keeps all
+/// connections open until the end of standard input.
 pub fn crowd() {
     let connect = |_| {
         let stream = TcpStream::connect(ADDRESS).expect("a connection");
@@ -123,7 +123,7 @@ pub fn crowd() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// The server drops silent clients, but not those that wait for a job or send commands occasionally.
+/// The server drops silent clients, but not clients that wait for a job or send commands occasionally.
 pub fn idle(trial: &mut Trial) {
     let daemon = trial.start(&[], &["--idle-timeout", "1"]);
     let connect = || connect_from("127.0.0.1", &daemon);

@@ -12,7 +12,7 @@ use crate::wire::{put, Wire};
 
 const MAX_MEMORY: &str = "64M";
 
-/// Announced body sizes in bytes. Together, the connections announce more than the available memory.
+/// Sizes in the put commands, in bytes. Together, the connections announce more than the available memory.
 const ANNOUNCED: [u32; 7] = [60_000_000, 5_000_000, 500_000, 50_000, 5000, 500, 50];
 
 const FOR_EACH: usize = 12;
@@ -36,7 +36,7 @@ pub fn announced_to_gearman(trial: &mut Trial) {
 
 fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
     trial.watch_memory(daemon, Some(64 * MIB), |trial| {
-        // A small body that arrives with its command needs no separate buffer.
+        // A small body that arrives together with its command would need no separate buffer.
         trial.beside_trips(own_connection(daemon), cycle_in_parts, |_| {
             let mut attackers = Vec::new();
             for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
@@ -66,7 +66,7 @@ pub fn half_sent(trial: &mut Trial) {
     });
 }
 
-/// Completes Workq jobs with large results, which stay until they expire, because no client collects them.
+/// Completes Workq jobs with large results, which the server keeps until they expire, because no client collects them.
 pub fn results(trial: &mut Trial) {
     const JOBS: usize = 40;
     const SIZE: usize = 1 << 20;
@@ -101,9 +101,9 @@ pub fn results(trial: &mut Trial) {
     });
 }
 
-/// Leaves gaps that are too small for larger jobs, until the memory limit is reached.
+/// Deletes jobs between other jobs, so that free memory is fragmented, until the memory limit is reached.
 pub fn holes(trial: &mut Trial) {
-    // Job sizes in bytes. Of each size, only every Nth job is kept, where N is the second number.
+    // Job sizes in bytes, each with a number N: only every Nth job of this size is kept.
     const PLAN: [(usize, usize); 4] = [(1100, 4), (4200, 2), (9000, 2), (60_000, 1)];
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {

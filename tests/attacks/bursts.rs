@@ -9,10 +9,10 @@ use crate::wire::Wire;
 
 const MANY: u64 = 1_000_000;
 
-/// Jobs in a burst with a binlog, which is slower.
+/// The number of jobs in a burst with a binlog, with which commands are slower.
 const LOGGED: u64 = 400_000;
 
-/// Number of jobs whose times to run end at the same moment.
+/// The number of jobs whose times to run end at the same moment.
 const EXPIRING: u64 = 500_000;
 
 pub fn kick(trial: &mut Trial) {

@@ -61,8 +61,8 @@ impl Bystander {
         std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stops after the current round trip. Returns the times since the last `take`, and the message of a panic of the
-    /// thread.
+    /// Stops after the current round trip. Returns the times since the last `take`. If the thread has panicked, also
+    /// returns the message.
     pub fn finish(mut self) -> (Vec<Duration>, Option<String>) {
         self.stop.store(true, Ordering::SeqCst);
         let ended = self.thread.take().expect("it runs once").join();
@@ -87,7 +87,7 @@ pub fn cycle(wire: &mut Wire) {
     finish_cycle(wire, id);
 }
 
-/// Like `cycle`, but sends the body later than the command line, so that the server must allocate a buffer first.
+/// Like `cycle`, but sends the body later than the command, so that the server must allocate a buffer for it.
 pub fn cycle_in_parts(wire: &mut Wire) {
     const SIZE: usize = 500_000;
     wire.send(format!("put 0 0 60 {SIZE}\r\n"));

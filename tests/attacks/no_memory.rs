@@ -36,7 +36,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
     let jobs = Jobs { body, ..Jobs::ready("default", count) };
     let put = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| jobs.put_some(&daemon)));
     let Ok((_, refused)) = put else {
-        // A crash can follow shortly after the last reply.
+        // If the put caused a crash, the process may still exist for a moment after the connection is closed.
         std::thread::sleep(std::time::Duration::from_millis(200));
         let state = if daemon.runs() { "runs" } else { "has died" };
         trial.check(false, || format!("a producer was cut off; the program {state}: {}", last_words(&daemon)));

@@ -53,14 +53,14 @@ pub fn schedules(trial: &mut Trial) {
             std::thread::sleep(Duration::from_millis(20));
             runs(&daemon) >= 2 * SCHEDULES
         });
-        // Several runs occur while the jobs of the previous run still exist.
+        // During this time, the schedules run several more times, while the jobs of earlier runs still exist.
         std::thread::sleep(Duration::from_secs(3));
     });
     trial.same("ready", tube_figure(&daemon, "attack", "current-jobs-ready"), SCHEDULES);
     trial.same("schedules", stat(&daemon, "current-jobs-scheduled"), SCHEDULES);
 }
 
-/// Returns the ID of the first of `count` jobs with tags.
+/// Puts `count` jobs with tags, and returns the first ID.
 fn put_each(daemon: &Daemon, count: u64, tube: &str, tags: impl Fn(u64) -> String + Sync) -> u64 {
     let stream = daemon.tcp();
     let put = |number| format!("put 0 0 3600 1 tub:{tube} {}\r\nx\r\n", tags(number)).into_bytes();

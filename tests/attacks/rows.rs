@@ -9,7 +9,7 @@ pub struct Row {
     pub code: &'static str,
     pub attack: &'static str,
     pub holds: &'static str,
-    /// `true` if beanstalkd supports the commands and finishes them within seconds.
+    /// `true` if beanstalkd supports the commands and executes them within seconds.
     pub peer: bool,
     pub run: fn(&mut Trial),
 }

@@ -15,7 +15,7 @@ pub fn reserve_over_many_tubes(trial: &mut Trial) {
     const AT_ONCE: u64 = 200;
     let daemon = trial.start(&[], &["-t", "1"]);
     let attacker = watcher(&daemon, "t", 90_000);
-    // Without any ready job, the server does not search the tubes.
+    // Puts one ready job into another tube, because a server without any ready job does not search the tubes.
     Jobs::ready("elsewhere", 1).put(&daemon);
     trial.beside(&daemon, |_| {
         for _ in 0..4 {
@@ -91,7 +91,7 @@ pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
 fn hand_over(producer: &mut Wire, worker: &mut Wire, rounds: usize) -> Vec<Duration> {
     let one = |_| {
         worker.send("reserve\r\n");
-        // The client must begin waiting before the put.
+        // Waits until the worker's `reserve` has arrived, so that the put has a waiting client.
         std::thread::sleep(Duration::from_millis(2));
         let began = Instant::now();
         let id = producer.put(b"work", 60);

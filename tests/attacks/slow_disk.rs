@@ -92,7 +92,7 @@ pub fn huge_body(trial: &mut Trial) {
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
     let binlog = ["-b", path.to_str().expect("a plain path"), "-z", "1073741824"];
-    // beanstalkd stores a job in a single file, and needs larger files for this body.
+    // beanstalkd stores a job in a single file. For this body, its files must be larger.
     let sized = [&binlog[..], if trial.ours { &[] } else { &["-s", "536870912"] }].concat();
     let daemon = trial.start(&sized, &["-t", "1"]);
     let start = daemon.rss();
@@ -100,7 +100,7 @@ pub fn huge_body(trial: &mut Trial) {
     let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
     let mut bystander = own_connection(&daemon);
     assert_eq!(bystander.put(b"first", 3600), 1);
-    // Another producer must wait for the large write, so its round trips are only recorded.
+    // Another producer must wait for the large write, so its round trips are only recorded and not checked.
     let mut producer = Wire::to(&daemon);
     use_only(&mut producer, "producer");
     let producer = Bystander::start(producer.stream().try_clone().expect("a connection"), cycle);
@@ -115,7 +115,7 @@ pub fn huge_body(trial: &mut Trial) {
     let peak = daemon.peak_rss();
     trial.note(format!("{:.1} x its size in memory at most", (peak - start) as f64 / SIZE as f64));
     trial.check(reply.starts_with("INSERTED "), || format!("the reply: {reply}"));
-    // The body, and a copy in the log's write buffer.
+    // The server needs memory for the body, and for a copy in the log's write buffer.
     trial.check(peak < start + 2 * SIZE as u64 + 32 * MIB, || format!("{} MiB at most", peak / MIB));
     let id = reply.split(' ').nth(1).unwrap_or_default();
     attacker.ask(&format!("delete {id}"), "DELETED");

@@ -16,7 +16,7 @@ use crate::wire::figure;
 /// Minimum number of bytes in one write.
 const PIECE: usize = 1 << 15;
 
-/// Time without progress after which a set of connections stops sending.
+/// Time without progress after which `Clients` stop sending.
 const STALLED: Duration = Duration::from_millis(700);
 
 /// `protocol` is `Gearman` or `Workq`.
@@ -45,7 +45,7 @@ pub struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Ready jobs with a body of one byte.
+    /// Describes ready jobs with a body of one byte.
     pub fn ready(tube: &str, count: u64) -> Jobs<'_> {
         Jobs { tube, count, priority: |_| 0, delay: 0, ttr: 3600, body: b"x" }
     }
@@ -57,7 +57,7 @@ impl Jobs<'_> {
         first.expect("a job")
     }
 
-    /// Accepts OUT_OF_MEMORY replies. Returns the first ID and the number of refused jobs.
+    /// Like `put`, but accepts OUT_OF_MEMORY replies. Returns the first ID and the number of refused jobs.
     pub fn put_some(&self, daemon: &Daemon) -> (Option<u64>, u64) {
         let stream = daemon.tcp();
         let one = |number| {
@@ -101,7 +101,7 @@ pub fn pipeline(
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     std::thread::scope(|scope| {
         let end = EndOnPanic(stream);
-        // If a write fails, the reader fails as well and reports the cause.
+        // If a write fails, the reader also fails, and reports the cause.
         scope.spawn(move || pieces.map(|piece| (&*stream).write_all(&piece)).all(|sent| sent.is_ok()));
         let mut line = Vec::new();
         for number in 0..lines {
@@ -115,7 +115,7 @@ pub fn pipeline(
     assert!(reader.buffer().is_empty(), "more replies than commands");
 }
 
-/// Shuts down a connection if its reader panics, so that a blocked writer ends as well.
+/// Shuts down a connection if the thread that reads from it panics, so that a blocked writer ends as well.
 pub struct EndOnPanic<'a>(pub &'a TcpStream);
 
 impl Drop for EndOnPanic<'_> {
@@ -163,7 +163,7 @@ pub fn list_tubes(client: &mut Client) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// A set of connections that send the same bytes until the server stops reading, and never read.
+/// Connections that all send the same bytes until the server stops reading. They read replies only in `received`.
 pub struct Clients {
     members: Vec<(TcpStream, usize)>,
     pub ended: usize,
@@ -189,7 +189,7 @@ impl Clients {
         Clients { members: (0..count).map(connect).collect(), ended: 0 }
     }
 
-    /// Sends `bytes` on each connection until the server stops accepting them. Returns the number of accepted bytes.
+    /// Sends `bytes` on each connection until the server stops reading them. Returns the number of accepted bytes.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         self.members.iter_mut().for_each(|(_, sent)| *sent = 0);
         let mut progress = Instant::now();
@@ -222,7 +222,7 @@ impl Clients {
         self.members.iter().map(|(_, sent)| sent).sum()
     }
 
-    /// Returns the bytes that each connection has received, without waiting.
+    /// Returns the first bytes that each connection has received, without waiting.
     pub fn received(&mut self) -> Vec<String> {
         let hear = |(stream, _): &mut (TcpStream, usize)| {
             let mut bytes = [0; 256];

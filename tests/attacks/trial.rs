@@ -28,10 +28,10 @@ const REMAINS: u64 = 16 * MIB;
 /// Duration of the bystander's measurement before the attack.
 const BEFORE: Duration = Duration::from_millis(400);
 
-/// Time limit for the program to process the attackers' input.
+/// Time limit for the program to have processed the attackers' input.
 const TAKING: Duration = Duration::from_secs(10);
 
-/// Time for which the program must be idle, apart from serving the bystander.
+/// Time during which the program must have been idle, apart from serving the bystander.
 const WINDOW: Duration = Duration::from_millis(800);
 
 /// Time limit for the program to release the attackers' memory, under light traffic.
@@ -68,17 +68,17 @@ impl Trial {
         Trial { program, ours, seen: Seen::default() }
     }
 
-    /// For rows that start the program themselves.
+    /// Returns the path of the program, for rows that start the program themselves.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Starts the program with the options in `both`, and for beanpole also those in `ours`.
+    /// Starts the program with the options in `both`. beanpole also gets the options in `ours`.
     pub fn start(&self, both: &[&str], ours: &[&str]) -> Daemon {
         self.start_within("", both, ours)
     }
 
-    /// Like `start`, with limits given as a shell command, for example `ulimit -n 20`.
+    /// Like `start`, but first runs a shell command that sets limits, for example `ulimit -n 20`.
     pub fn start_within(&self, limits: &str, both: &[&str], ours: &[&str]) -> Daemon {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{limits}\nexec \"$0\" \"$@\"")]).arg(&self.program).args(both);
@@ -124,8 +124,8 @@ impl Trial {
         result
     }
 
-    /// Runs an attack while sampling memory. When `attack` returns, the attackers must have disconnected. The program
-    /// must stay within `max_memory` and release the attackers' memory.
+    /// Runs an attack while sampling memory. The attackers must have disconnected when `attack` returns. The program
+    /// must never use more memory than `max_memory`, and must then release the attackers' memory.
     pub fn watch_memory(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Trial)) {
         let sampler = MemorySampler::start(daemon.pid());
         self.catching(attack);
@@ -153,8 +153,8 @@ impl Trial {
         }
     }
 
-    /// Waits until the program's memory is constant and its processor usage low. Ignores unread input in the kernel's
-    /// buffers.
+    /// Waits until the program's memory is constant and the program uses little processor time. The kernel's buffers
+    /// may still contain unread input.
     pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));
@@ -186,7 +186,7 @@ impl Trial {
     }
 }
 
-/// Returns the last line of the log, ignoring the backtrace advice of a panic.
+/// Returns the last line of the log, without the advice about backtraces that follows a panic.
 pub fn last_words(daemon: &Daemon) -> String {
     let log = daemon.log();
     log.lines().rfind(|line| !line.starts_with("note: ")).unwrap_or_default().to_owned()

@@ -21,7 +21,7 @@ pub fn replies(trial: &mut Trial) {
     unread_replies(trial, &daemon, 800, Some(64 * MIB));
 }
 
-/// The server must release the memory after the attack.
+/// Leaves replies unread without a memory limit. The server must release the memory after the attack.
 pub fn replies_without_a_limit(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     unread_replies(trial, &daemon, 300, None);

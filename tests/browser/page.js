@@ -60,10 +60,10 @@ async function fill(queue) {
   await say(queue, put('failed', ['{"a":[1,2]}', 'second']) + 'watch failed\r\nignore default\r\nreserve\r\nbury 43 5\r\nreserve\r\nbury 44 5\r\n', 11);
 }
 
-/** What the browser has reported on all pages. */
+/** The errors that the browser has reported on any page. */
 const complaints = [];
 
-/** Opens a page. An error that the browser reports on the page is a complaint, unless it matches `expected`. */
+/** Opens a page. Errors that the browser reports on it are added to `complaints`, unless they match `expected`. */
 async function open(browser, options = {}, expected = /$^/) {
   const page = await browser.newPage(options);
   page.on('pageerror', (error) => complaints.push(String(error)));
@@ -75,7 +75,7 @@ async function open(browser, options = {}, expected = /$^/) {
 }
 
 const keyOf = (name) => Buffer.from(name).toString('hex').replace(/../g, '%$&');
-/** The error for tubes that become empty, or whose next job is taken, before the page requests them again. */
+/** Matches errors about tubes that become empty, or whose next job is taken, before the page requests them again. */
 const gone = (...tubes) => new RegExp('status of 404 .*/api/tubes/(?:' + tubes.map(keyOf).join('|') + ')(?:/jobs\\?\\S+|/peek/\\w+)?$');
 
 const row = (page, tube) => page.locator('#rows tr').filter({ has: page.getByRole('button', { name: tube, exact: true }) });
@@ -83,7 +83,7 @@ const cell = (page, tube, label) => row(page, tube).locator('td[data-label="' + 
 const focus = (page) => page.evaluate(() => document.activeElement.id);
 const names = (page) => page.locator('#rows th.name').allTextContents();
 
-/** Waits until `look` returns `wanted`. */
+/** Waits until `look` resolves to `wanted`. */
 async function until(look, wanted) {
   const end = Date.now() + 20000;
   for (;;) {
@@ -151,7 +151,7 @@ async function bodies(page, queue) {
   await page.keyboard.press('Escape');
 }
 
-/** A tube has its own URL. Opening the URL moves the focus to the tube, and the Back button closes the tube. */
+/** Each tube has a URL. Opening the URL moves the focus to the tube, and the Back button closes the tube. */
 async function addresses(page, web) {
   const button = page.getByRole('button', { name: 'mail', exact: true });
   await button.focus();
@@ -202,12 +202,12 @@ async function fillWide(queue) {
   return { worker, failed, held, late };
 }
 
-/** All columns must be reachable at every width, without scrolling sideways. */
+/** At every width, all columns must be visible without scrolling sideways. */
 async function widths(browser) {
   const server = await start('--http-admin');
   const { worker, failed, held, late } = await fillWide(server.queue);
   const page = await open(browser);
-  // The figures of a queue with millions of jobs.
+  // Replaces numbers with those of a queue with millions of jobs.
   const large = (key, value) => (/^(current-jobs-\w+|jobs-held|runs|skipped|missed|tries)$/.test(key) ? 1234567 : /^((pause-)?time-left|job-age|idle|waited|ran)$/.test(key) ? 86399 : value);
   await page.route(/\/api\/(tubes|connections|schedules|history)\?/, async (route) => route.fulfill({ json: JSON.parse(await (await route.fetch()).text(), large) }));
   await page.goto('http://127.0.0.1:' + server.web + '/');
@@ -465,7 +465,7 @@ async function views(page, web, queue) {
   }), 1);
   await until(() => page.locator('#after').isHidden(), true);
   await picture(page, 'schedules');
-  // The job that blocks a schedule has a link. Closing the job returns to the list and to the link.
+  // The list has a link to the job that blocks a schedule. Closing the job returns to the list and focuses the link.
   const blocker = page.locator('#rows td[data-label=late] a');
   const name = await blocker.textContent();
   await blocker.focus();
@@ -517,7 +517,7 @@ async function views(page, web, queue) {
   await page.locator('#to-tubes').click();
 }
 
-/** Jobs that nobody takes, the holder of a job, an ended job and the oldest job must be easy to find. */
+/** Jobs that no worker takes, the holder of a job, an ended job and the oldest job must be easy to find. */
 async function causes(browser) {
   const server = await start();
   const page = await open(browser, { viewport: { width: 320, height: 568 } }, gone('boxes'));
@@ -596,7 +596,7 @@ async function settings(page) {
   await until(async () => (await page.locator('#times dd').allTextContents()).pop(), 'try:3:10 max:2');
   await page.keyboard.press('Escape');
   await until(() => page.locator('#note').textContent(), '');
-  // A tube that does not exist has nothing to show, and no settings of another tube.
+  // For a tube that does not exist, the page must not show the settings of another tube.
   await page.evaluate(() => { location.hash = '#tube/nosuch'; });
   await until(() => page.locator('#tube-state').textContent(), 'There is no such tube now.');
   assert.deepStrictEqual(await Promise.all(['#tube-name', '#times', '#steer', '#tabs'].map((part) => page.locator(part).isVisible())), [true, false, false, false]);
@@ -657,7 +657,7 @@ async function orderOfDetails(browser, server) {
   await page.close();
 }
 
-/** Nothing is lost by a slip: deletions are confirmed, and an empty field is not 0. Messages disappear, and ages grow. */
+/** Mistakes lose nothing: deletions are confirmed, and an empty field is not 0. Messages disappear, and ages grow. */
 async function slips(browser, server) {
   const page = await open(browser, {}, gone('slip'));
   const id = /INSERTED (\d+)/.exec(await say(server.queue, 'set-tube slip try:3\r\nuse slip\r\nput 10 0 60 4\r\nkeep\r\n', 3))[1];
@@ -682,7 +682,7 @@ async function slips(browser, server) {
     await note(message);
     assert.strictEqual('#' + await focus(page), field);
     await page.locator(field).fill(value);
-    // The next click shows a message again, so each field is tested for its own.
+    // Clears the message, so that the next check cannot match the message about the previous field.
     await page.evaluate(() => { document.querySelector('#note').textContent = ''; });
   }
   await page.locator('#kick').click();
@@ -696,7 +696,7 @@ async function slips(browser, server) {
   await page.close();
 }
 
-/** A reverse proxy can serve the page below a prefix, and a screen reader finds names of tables and rows. */
+/** The page must work below a URL prefix of a reverse proxy. Tables and rows must have names for screen readers. */
 async function proxied(browser, server) {
   const proxy = http.createServer((request, reply) => {
     if (!request.url.startsWith('/queue/')) { reply.statusCode = 404; reply.end(); return; }
@@ -715,7 +715,7 @@ async function proxied(browser, server) {
   proxy.close();
 }
 
-/** The server sorts all tubes, so a single buried job is found among more tubes than the page lists. */
+/** The server sorts all tubes, so the page shows a single buried job even if there are more tubes than it lists. */
 async function many(browser) {
   const server = await start();
   const socket = net.connect(server.queue, '127.0.0.1');

@@ -59,7 +59,7 @@ fn a_file_instead_of_a_directory_exits_with_10() {
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }
 
-/// Only the owner has access to the new directory.
+/// A directory that the server creates must be accessible only to its owner.
 #[test]
 fn a_missing_directory_is_created() {
     let folder = Folder::new();
@@ -103,7 +103,7 @@ fn a_directory_in_use_exits_with_10() {
     assert!(second.client().put(b"x", 0, 0, 60).unwrap() > 1);
 }
 
-/// All files must belong to the user given by `-u`, including files created after a restart.
+/// All files must belong to the user given by `-u`, including files that the server creates after a restart.
 #[test]
 fn the_files_belong_to_the_user() {
     if !is_root() {

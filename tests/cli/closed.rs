@@ -8,7 +8,7 @@ use super::daemon::{shell, wait_until, Folder};
 use super::is_root;
 use beanpole::Client;
 
-/// Redirections that close each standard stream alone, and all three together.
+/// Redirections that close each standard stream alone, or all three together.
 const CLOSED: [&str; 4] = ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"];
 
 fn serves(mut child: Child, path: &Path) {
@@ -17,8 +17,8 @@ fn serves(mut child: Child, path: &Path) {
         UnixStream::connect(path).is_ok()
     });
     let mut client = Client::connect_unix(path).expect("a connection");
-    // The connection may have the descriptor number of a closed standard stream, but log lines must not be sent to the
-    // client.
+    // The connection may have the descriptor number of a closed standard stream. The server must not send log lines to
+    // the client.
     assert_eq!(client.put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("the job").body, b"x");
     child.kill().expect("a child of ours");

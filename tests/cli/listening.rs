@@ -8,12 +8,12 @@ use beanpole::Client;
 use super::daemon::{run, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::{is_root, own_host, taken, NO_ADDRESS};
 
-/// `host` is in the kernel's hexadecimal notation.
+/// `true` if `host`, in the kernel's hexadecimal notation, is the unspecified address.
 fn is_any(host: &str) -> bool {
     host.bytes().all(|digit| digit == b'0')
 }
 
-/// Returns all addresses, in the kernel's notation, and ports with a TCP listener.
+/// Returns the address, in the kernel's notation, and the port of each TCP listener.
 fn listening() -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -95,7 +95,7 @@ fn wildcard_addresses_of_both_families_can_be_combined() {
         println!("skipped: no IPv6");
         return;
     }
-    // Below the ephemeral range, from which the kernel chooses ports for other tests.
+    // This port is below the ephemeral range, from which the kernel chooses ports for other tests.
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let taken: Vec<u16> = listening().into_iter().map(|(_, port)| port).collect();
     let port = (first..first + 1000).find(|port| !taken.contains(port)).expect("a free port");
@@ -151,7 +151,8 @@ fn a_restart_can_reuse_the_address() {
     }
 }
 
-/// More clients connect than the server has descriptors. After they disconnect, the server must serve new clients.
+/// More clients connect than the server has descriptors. After these clients have disconnected, the server must serve
+/// new clients.
 #[test]
 fn a_server_without_descriptors_recovers_after_disconnections() {
     for files in ["16", "20"] {
@@ -160,7 +161,7 @@ fn a_server_without_descriptors_recovers_after_disconnections() {
         for _ in 0..3 {
             let crowd: Vec<_> = (0..40).map(|_| daemon.tcp()).collect();
             drop(crowd);
-            // Meanwhile, the server refuses or closes new connections.
+            // Until the server has closed the connections of the crowd, it refuses or closes new connections.
             wait_until("somebody is served", || {
                 Client::connect(daemon.address()).is_ok_and(|mut client| client.put(b"x", 0, 0, 60).is_ok())
             });

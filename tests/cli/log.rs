@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
 
-/// A token file that only its group can read causes no warning.
+/// A token file that all users can read must cause a warning, but a file that only its group can read must not.
 #[test]
 fn a_token_that_all_users_can_read_is_reported() {
     let folder = Folder::new();
@@ -56,7 +56,7 @@ fn level(line: &str) -> &str {
 
 #[test]
 fn a_line_is_a_time_a_level_and_a_text() {
-    // Timestamps in the log are truncated to milliseconds.
+    // Timestamps in the log are truncated to milliseconds and can therefore be earlier than the current time.
     let before = SystemTime::now() - Duration::from_millis(1);
     let (log, _) = lived(&["-VV", "-c"]);
     let after = SystemTime::now();
@@ -175,7 +175,7 @@ fn unix_socket_connections_are_logged() {
     assert!(log.contains(": connected from unix\n"), "{log}");
 }
 
-/// Clients determine the number of dead letters, so logging every failure could fill the log.
+/// Clients determine the number of dead letters, so a log line for each of them could fill the log.
 #[test]
 fn stuck_dead_letters_are_logged_once_per_second() {
     const JOBS: usize = 500;
@@ -196,7 +196,7 @@ fn stuck_dead_letters_are_logged_once_per_second() {
     let lines = log.matches("cannot take it").count();
     assert!((1..=1 + begun.elapsed().as_secs() as usize).contains(&lines), "{lines} lines: {log}");
     assert!(log.contains("job 2: buried"), "{log}");
-    // The commands must run separately.
+    // After this pause, the next failure is logged on a separate line.
     std::thread::sleep(Duration::from_secs(1));
     client.put(b"x", 0, 0, 60).unwrap();
     client.reserve(Some(0)).unwrap().expect("the job");
@@ -206,13 +206,12 @@ fn stuck_dead_letters_are_logged_once_per_second() {
     assert_eq!(others.sum::<usize>() + log.matches("cannot take it").count(), JOBS + 1, "{log}");
 }
 
-/// systemd sets JOURNAL_STREAM to the device and inode of the stream. The journal adds timestamps and parses log
-/// levels.
+/// systemd sets JOURNAL_STREAM to the device and inode of stderr. The journal adds timestamps and parses log levels.
 #[test]
 fn the_journal_gets_levels_and_no_timestamps() {
     let script = "export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec \"$0\" \"$@\"";
     let daemon = Daemon::spawn(shell(script, &["-p", "0", "-VVc"]));
-    // A disconnection would add a log line.
+    // Keeps the connection open until the server stops, because a disconnection would add a log line.
     let mut client = daemon.client();
     client.put(b"x", 0, 0, 60).unwrap();
     daemon.signal(Signal::SIGTERM);

@@ -72,7 +72,7 @@ fn bad_usage_exits_with_5_and_one_line() {
     run(&[""]).failed(BAD_USAGE, &["unknown argument: "]);
 }
 
-/// A path can contain arbitrary bytes, which the program must keep or refuse.
+/// A path can contain arbitrary bytes, which the program must either keep or refuse.
 #[test]
 fn an_argument_that_is_not_utf_8_is_not_changed() {
     let folder = Folder::new();

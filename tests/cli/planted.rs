@@ -131,7 +131,7 @@ fn the_port_file_does_not_overwrite_root_s_files() {
     planted.is_untouched();
 }
 
-/// Only links that other users can create are refused. Root's own links are followed.
+/// Only links that other users can create must be refused. The program must follow root's own links.
 #[test]
 fn links_of_the_administrator_are_followed() {
     if !is_root() {
@@ -166,8 +166,8 @@ fn links_of_the_administrator_are_followed() {
     child.wait().expect("our child");
 }
 
-/// Without a sync of the parent directory, a power failure can remove a new directory together with its jobs. Here the
-/// parent cannot be opened, and the error message shows that the program tried to sync it.
+/// Without a sync of the parent directory, a power failure can remove a new directory together with its jobs. In this
+/// test, the parent cannot be opened. The error message shows that the program tried to sync it.
 #[test]
 fn the_directory_entry_of_a_new_binlog_is_synced() {
     if !is_root() {

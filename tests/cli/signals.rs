@@ -48,7 +48,7 @@ fn usr1_cannot_be_undone() {
 fn a_put_in_progress_is_refused_too() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
-    // The reply to the first command shows that the incomplete put has arrived as well.
+    // The reply to the first command shows that the incomplete put, sent in the same write, has arrived as well.
     client.send(b"list-tube-used\r\nput 0 0 60 5\r\nhel").unwrap();
     assert_eq!(client.line().unwrap(), "USING default");
     drain(&daemon);
@@ -58,7 +58,7 @@ fn a_put_in_progress_is_refused_too() {
     assert_eq!(client.figure("stats", "total-jobs").unwrap(), "0");
 }
 
-/// A waiting worker must still receive delayed and released jobs while the server drains.
+/// While the server drains, a waiting worker must still receive delayed and released jobs.
 #[test]
 fn workers_continue_to_wait_while_the_server_drains() {
     let daemon = Daemon::start(&[]);
@@ -71,7 +71,7 @@ fn workers_continue_to_wait_while_the_server_drains() {
     assert_eq!(worker.line().unwrap(), "RESERVED 1 1");
 }
 
-/// Under nohup and as a background job of a shell, the program starts with ignored signals, which must remain ignored.
+/// Under nohup and as a background job of a shell, the program starts with ignored signals. They must remain ignored.
 #[test]
 fn a_server_under_nohup_survives_sighup() {
     let daemon = Daemon::spawn(shell("trap '' HUP; exec \"$0\" \"$@\"", &["-p", "0"]));
@@ -91,7 +91,7 @@ fn sigpipe_and_sigstop_do_not_stop_the_server() {
         daemon.signal(signal);
     }
     for _ in 0..20 {
-        // Disconnects without reading the replies.
+        // Disconnects without reading the replies, which the server then writes to a closed connection.
         daemon.client().send(b"stats\r\nstats\r\nstats\r\n").unwrap();
     }
     client.put(b"x", 0, 0, 60).unwrap();
@@ -112,7 +112,8 @@ fn the_order_of_the_lines_in_a_tube_file_does_not_matter() {
         assert!(ended.code == 1 && ended.err.contains("a chain of more than 16 tubes"), "{ended:?}");
         std::fs::write(&file, short).unwrap();
         let daemon = Daemon::start(&["--tubes", &name]);
-        // With the previous settings of the other tubes, the first three lines would form cycles.
+        // If the settings were applied to one tube at a time, the first three lines would form cycles with old
+        // settings.
         std::fs::write(&file, "t3 dead:t0\nt2 dead:t3\nt1 dead:t2\nt0 max:1\n").unwrap();
         daemon.signal(Signal::SIGHUP);
         daemon.wait_log("configuration files reloaded");

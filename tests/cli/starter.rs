@@ -23,7 +23,7 @@ fn the_port_file_exists_while_the_server_listens() {
     assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 0);
 }
 
-/// A server must not remove a port file that another server has replaced.
+/// A server must not remove the port file if another server has replaced it.
 #[test]
 fn another_server_s_port_file_is_not_removed() {
     let folder = Folder::new();
@@ -36,7 +36,7 @@ fn another_server_s_port_file_is_not_removed() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "another");
 }
 
-/// The file of a third server must not get the inode of the first server's file, which the second server has replaced.
+/// A later port file must not get the inode of the first server's file, by which the server recognizes its own file.
 #[test]
 fn a_port_file_is_not_confused_with_a_later_file() {
     let folder = Folder::new();
@@ -77,7 +77,7 @@ fn the_ready_line_contains_the_addresses() {
     let read = line.with_extension("read");
     wait_until("the line is read", || fs::read_to_string(&read).is_ok_and(|text| text.ends_with('\n')));
     assert_eq!(fs::read_to_string(&read).unwrap(), format!("{} {unix}\n", daemon.address()));
-    // The server may not have closed its end yet.
+    // The server closes its end after writing the line, possibly later than the test reads the line.
     let fd = format!("/proc/{}/fd/7", daemon.pid());
     wait_until("it is closed", || !fs::exists(&fd).unwrap() || is_other(&daemon, &line));
     daemon.client().put(b"x", 0, 0, 60).unwrap();
@@ -88,7 +88,7 @@ fn is_other(daemon: &Daemon, path: &std::path::Path) -> bool {
     fs::read_link(format!("/proc/{}/fd/7", daemon.pid())).is_ok_and(|target| target != path)
 }
 
-/// Standard output is the stream that programs in any language can read from a child process.
+/// Many languages can read only the standard output of a child process.
 #[test]
 fn the_ready_line_can_be_sent_to_stdout() {
     let folder = Folder::new();
@@ -130,12 +130,12 @@ fn the_server_stops_when_its_parent_has_ended() {
     }
 }
 
-/// The server's parent is now the process that adopted the server, for example init.
+/// When the server starts, its parent is the process that adopted the server, for example init.
 #[test]
 fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
     let folder = Folder::new();
     let path = folder.file("log");
-    // The shell starts a child in a new session, which becomes the server after the shell has exited.
+    // The shell starts a child in a new session. After the shell has exited, the child becomes the server.
     let script =
         "setsid sh -c 'shell=$$; { while kill -0 $shell; do sleep 0.01; done; exec \"$0\" \"$@\"; } &' \"$0\" \"$@\"";
     let arguments = ["-p0", "--exit-with-parent", "-VV"];

@@ -12,11 +12,11 @@ use super::{is_socket, read_all};
 /// Time limit for slow clients to read their last replies when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A body that makes replies long, in bytes.
+/// The size of a body that makes replies long, in bytes.
 const BODY: usize = 60_000;
 
-/// Returns the signals that stop the server, without those that the test process ignores, for example under nohup,
-/// because the server inherits this setting.
+/// Returns the signals that stop the server. Omits signals that the test process ignores, for example under nohup,
+/// because the server would inherit this setting.
 pub fn ends() -> impl Iterator<Item = Signal> {
     let status = fs::read_to_string("/proc/self/status").expect("our own status");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("the signals that are ignored");
@@ -34,7 +34,7 @@ fn stops(daemon: &Daemon, signal: Signal) {
     assert!(!log.contains("panicked") && !log.contains(" WARN "), "after {signal}:\n{log}");
 }
 
-/// Puts a long job and sends commands whose replies contain its body, without reading the replies.
+/// Sends commands whose replies contain a long body, and waits until they are executed. Does not read the replies.
 fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     let mut other = daemon.client();
     assert_eq!(other.put(&vec![b'x'; BODY], 0, 0, 3600).unwrap(), 1);
@@ -42,7 +42,7 @@ fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
     wait_until("the commands are carried out", || peeked() == replies);
-    // Disconnecting would release the job to a waiting client.
+    // Disconnecting would release the job to a waiting client, so the connection is leaked.
     std::mem::forget(other);
 }
 
@@ -116,16 +116,16 @@ fn the_stop_does_not_wait_forever_for_a_tcp_client_that_never_reads() {
     stops(&daemon, Signal::SIGTERM);
 }
 
-/// Like [`read_all`], but so late that a server that does not wait for slow clients would already have closed the
-/// connection.
+/// Like [`read_all`], but waits first. A server that does not wait for slow clients would close the connection during
+/// this time.
 fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
     wait_until("nobody is let in any more", || !daemon.path().exists());
     std::thread::sleep(Duration::from_millis(50));
     read_all(stream)
 }
 
-/// Returns `whole`. Panics if the reply is incomplete although the client read it within the server's time limit. On a
-/// slow machine, the caller can retry.
+/// Returns `whole`. Panics if the reply is incomplete although the client read it within the server's time limit. If
+/// the client was too slow, the caller can retry.
 fn is_whole(whole: bool, signalled: Instant) -> bool {
     let took = signalled.elapsed();
     assert!(whole || took >= LAST_WORDS, "replies are missing that were read in {took:?}");

@@ -75,7 +75,7 @@ fn two_inherited_sockets_are_one_queue() {
     stops(&daemon);
 }
 
-/// The server must not call shutdown(2) on its sockets, which systemd keeps open for the next server.
+/// The server must not call shutdown(2) on inherited sockets, because systemd keeps them open for the next server.
 #[test]
 fn inherited_sockets_keep_listening_after_the_server_stops() {
     let folder = Folder::new();
@@ -141,7 +141,7 @@ fn inherited_sockets_replace_addresses_with_a_warning() {
     assert_eq!(daemon.client().figure("stats", "max-job-size").unwrap(), "7");
 }
 
-/// LISTEN_PID is the ID of another process, for example a parent.
+/// LISTEN_PID is the ID of another process, for example the parent, if the server inherited the variable.
 #[test]
 fn sockets_for_another_process_are_ignored() {
     for pid in ["1", "$PPID", "", "x", "-1"] {
@@ -173,7 +173,7 @@ fn inherited_descriptors_that_are_not_listeners_exit_with_111() {
 #[test]
 fn invalid_socket_counts_exit_with_111() {
     for count in ["0", "", "x", "-1", "1", "2147483647", "4294967295", "4294967296"] {
-        // Contrary to LISTEN_FDS, the descriptors are closed.
+        // The descriptors that LISTEN_FDS announces are closed.
         let script = format!("exec 3<&- 4<&-; export LISTEN_PID=$$ LISTEN_FDS={count}; exec \"$0\" \"$@\"");
         let ended = run_command(shell(&script, &["-p", "0", "-l", "127.0.0.1"]));
         assert_eq!(ended.code, NO_ADDRESS, "LISTEN_FDS={count}: {ended:?}");
@@ -203,7 +203,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
 }
 
-/// `systemctl reload` sends SIGHUP even to a service without certificates and access file.
+/// `systemctl reload` also sends SIGHUP to a service without certificates and an access file.
 #[test]
 fn sighup_is_ignored_without_files_to_reload() {
     let folder = Folder::new();
@@ -211,8 +211,8 @@ fn sighup_is_ignored_without_files_to_reload() {
     let _manager = UnixDatagram::bind(&path).unwrap();
     let mut command = command(&["-p", "0"]);
     command.env("NOTIFY_SOCKET", &path);
-    // Under nohup, the tests ignore SIGHUP, and so would the program without this default action. SAFETY: the call is
-    // async-signal-safe and therefore allowed between fork and exec.
+    // Under nohup, the tests ignore SIGHUP, and the program would inherit the ignored signal without this default
+    // action. SAFETY: the call is async-signal-safe and therefore allowed between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(|| signal(Signal::SIGHUP, SigHandler::SigDfl).map(drop).map_err(Into::into));
@@ -224,8 +224,8 @@ fn sighup_is_ignored_without_files_to_reload() {
     stops(&daemon);
 }
 
-/// A documentation address, which is not assigned to any interface. After this exit status, each unit file restarts the
-/// service without a limit, because an administrator may assign the address later.
+/// The address is reserved for documentation and not assigned to any interface. After this exit status, each unit file
+/// restarts the service without a limit, because an administrator may assign the address later.
 #[test]
 fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
@@ -235,7 +235,7 @@ fn an_unassigned_address_has_a_separate_exit_status() {
         assert!(setting("RestartPreventExitStatus=").split(' ').all(|status| status != "75"), "{unit}");
         assert_eq!([setting("Restart="), setting("RestartSec=")], ["on-failure", "1"], "{unit}");
         assert_eq!(setting("StartLimitIntervalSec="), "0", "{unit}");
-        // Only the exit status of the main process prevents a restart. With `Type=forking`, another process fails.
+        // With `Type=notify`, the failing process is the main process, whose exit status can prevent a restart.
         assert_eq!(setting("Type="), "notify", "{unit}");
     }
 }
@@ -264,7 +264,7 @@ fn a_missing_notify_socket_is_ignored() {
     }
 }
 
-/// A service manager that does not respond must delay the start and the stop only briefly.
+/// A service manager that does not read notifications must delay the start and the stop only briefly.
 #[test]
 fn readiness_is_not_reported_again_after_a_failure() {
     let folder = Folder::new();
@@ -292,7 +292,7 @@ fn a_server_that_failed_does_not_report_readiness() {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has_warned something");
 }
 
-/// Most of the exposure is the access to the network.
+/// Most of the remaining exposure is the access to the network, which a server needs.
 #[test]
 fn the_units_drop_unneeded_privileges() {
     UNITS.into_iter().for_each(judge_unit);
@@ -310,7 +310,7 @@ fn judge_unit(name: &str) {
     let judge = |threshold: &str| {
         let mut command = Command::new("systemd-analyze");
         let output = command.args(["security", "--offline=true", threshold]).arg(&file).output().ok()?;
-        // Supported by systemd since version 250.
+        // Older versions than 250 of systemd do not support this command, and print no such line.
         let judged = String::from_utf8_lossy(&output.stdout).contains("Overall exposure level");
         judged.then(|| output.status.success())
     };

@@ -26,8 +26,8 @@ fn serves(path: &Path) {
     client.put(b"x", 0, 0, 60).expect("a job");
 }
 
-/// Creates a socket file without a listener. A listener could survive in a child process that another test starts,
-/// because the child inherits the listener.
+/// Creates a socket file that has no listener. The test cannot close a real listener, because a child process of
+/// another test may have inherited it.
 fn leave_behind(path: &Path) {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     socket.bind(&SockAddr::unix(path).expect("a path")).expect("a free path");
@@ -41,7 +41,7 @@ fn a_unix_socket_ignores_the_port_option() {
     serves(&folder.file("s"));
 }
 
-/// A script may hold a lock on the directory while it starts the server.
+/// A lock on the directory of the socket must not prevent the start. The script that starts the server may hold it.
 #[test]
 fn a_lock_on_the_socket_s_directory_is_ignored() {
     let folder = Folder::new();
@@ -105,7 +105,7 @@ fn a_busy_server_keeps_its_socket() {
     assert!(is_socket(&path));
 }
 
-/// Without the permission to connect, the socket may be in use.
+/// Without the permission to connect, the server cannot know whether the socket is in use, and must not replace it.
 #[test]
 fn a_living_server_of_another_user_keeps_its_socket() {
     if !is_root() {

@@ -21,8 +21,8 @@ pub fn nobody() -> User {
 /// Runs a copy of the program, in a world-readable directory, as the user nobody. Requires root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
-    // Executing a file fails while any process has it open for writing. If this process, instead of cp(1), copied the
-    // file, a child of another test could inherit the descriptor.
+    // cp(1) copies the file, because a child process of another test could inherit a descriptor of this process.
+    // Executing the copy would fail while any process has it open for writing.
     assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
     fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
@@ -66,7 +66,7 @@ fn status(daemon: &Daemon, name: &str) -> String {
 
 #[test]
 fn the_server_cannot_gain_privileges_and_restricts_its_files() {
-    // A stricter umask of the parent stays in effect.
+    // If the parent's umask is stricter, it must stay in effect.
     for (before, after) in [("022", 0o027), ("0", 0o027), ("077", 0o077)] {
         let folder = Folder::new();
         let binlog = folder.file("jobs");
@@ -90,7 +90,7 @@ fn root_changes_to_the_user_after_binding() {
     if !is_root() {
         return;
     }
-    // The socket file and the port both require root.
+    // Only root can create a socket file in this directory, and bind this port.
     let (folder, host) = (Folder::new(), super::own_host());
     let unix = format!("unix:{}", folder.file("s").display());
     let daemon = Daemon::start(&["-u", "nobody", "-l", &format!("{host}:81"), "-l", &unix]);
@@ -126,7 +126,7 @@ fn an_unprivileged_user_cannot_become_another_user() {
     run_as_nobody(&["-p", "0", "-u", "root"]).failed(CANNOT_BECOME, &[" ERROR ", "root", "permitted"]);
 }
 
-/// A service manager may have switched the user already, while a shared configuration file still contains the option.
+/// A service manager may have switched the user already, although a shared configuration file contains the option.
 #[test]
 fn becoming_the_same_user_works_without_root() {
     if !is_root() {
@@ -183,7 +183,7 @@ fn the_parent_of_a_new_binlog_directory_is_synced() {
     let (program, place) = (Folder::new(), Folder::new());
     let parent = place.file("parent");
     fs::create_dir(&parent).expect("a folder");
-    // A directory that its owner cannot read cannot be synced either, which the server reports.
+    // The server reports that it cannot sync a directory that its owner cannot read.
     chown(&parent, Some(nobody().uid.as_raw()), None).expect("its owner");
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o300)).expect("its mode");
     let log = parent.join("log");

@@ -2,7 +2,7 @@
 backup. The copies must preserve the queue.
 
 Follows the steps of beanpole-cluster(7) with one, two and three servers. Also tests a standby behind a slow network,
-which must catch up, and small jobs next to a large one, which must not wait for it."""
+which must catch up, and puts of small jobs during the put of a large job, which they must not wait for."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ DISASTERS = ("lost", "minority", "wiped", "restored")
 
 
 def best_copy(world):
-    """Sort key that prefers the directory to continue with, according to the section "Going back" of the manual."""
+    """Returns the node with the directory to continue with, according to the section "Going back" of the manual."""
     def rank(node):
         place = os.path.join(node.folder, "journal.aside")
         place = place if os.path.exists(place) else node.folder
@@ -29,7 +29,7 @@ def best_copy(world):
 
 def strike(world, kind, backup):
     if kind in ("lost", "minority"):
-        # One of three servers is not enough for etcd.
+        # One of three etcd servers is not a quorum.
         for number in range(len(world.servers) - (kind == "minority")):
             world.kill_etcd(number)
         return
@@ -94,7 +94,7 @@ def slow(program, etcd):
 
 
 def large(program, etcd):
-    """Puts of small jobs must not wait until a body of 50 MiB is in etcd. After a takeover, all jobs must be there."""
+    """Puts of small jobs must not wait until a body of 50 MiB is in etcd. All jobs must exist after a takeover."""
     world = World(program, etcd, options=("-z", "64M"))
     try:
         node, body = world.active(), os.urandom(50 << 20)

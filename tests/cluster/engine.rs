@@ -31,11 +31,11 @@ pub struct Engine {
     /// The ID of the cluster.
     pub id: u64,
     member: u16,
-    /// `true` while the quota is exceeded: only requests that free space are accepted.
+    /// `true` while the quota is exceeded. The server then accepts only requests that free space.
     pub is_full: bool,
     /// `true` to close every connection without a response.
     pub is_away: bool,
-    /// `true` to refuse read-only transactions as well while the quota is exceeded, like etcd 3.5.1.
+    /// `true` to refuse even read-only transactions while the quota is exceeded, like etcd 3.5.1.
     pub full_for_reads: bool,
     /// The member ID of etcd's leader, or 0 if there is no leader.
     pub leader: u16,
@@ -45,10 +45,10 @@ pub struct Engine {
     pub ahead: u64,
     /// The body size in bytes of the last append request.
     pub appended_bytes: usize,
-    /// The entry whose appends get a delayed response, or 0. `arrived` lists all entries with append requests.
+    /// The entry whose appends get a delayed response, or 0. `arrived` lists the entries of all append requests.
     pub held: u64,
     pub arrived: Vec<u64>,
-    /// The number of keys visited by all range requests, and the largest number of keys deleted by one request.
+    /// The number of keys visited by all range requests, and the largest number of keys that one request deleted.
     pub visited: usize,
     pub deleted: usize,
     /// The user and the password that clients must send, if any.
@@ -174,7 +174,7 @@ impl Engine {
         self.revision += 1;
         let epoch = self.keys.entry(b"beanpole/q/epoch".to_vec()).or_default();
         let head = Head { kind: EntryKind::Claim, epoch: epoch.version, writer: 7, number: epoch.version };
-        // Keeps the words after the name and the address.
+        // Keeps the words of the old value after the name and the address.
         let known = String::from_utf8_lossy(&epoch.value).into_owned();
         let journal = known.split(' ').nth(2).unwrap_or("7");
         epoch.value = format!("{note} {journal}").into_bytes();
@@ -229,8 +229,7 @@ impl Engine {
                         Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
                     }
                     "/v3/maintenance/alarm" => {
-                        // etcd clears an alarm only for the named member, and raises the alarm again if no space was
-                        // freed.
+                        // etcd clears an alarm only for the named member, and raises it again if no space was freed.
                         self.is_full &= text(request, "memberID") != "7"
                             || !self.requested_paths.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())

@@ -13,8 +13,8 @@ use super::engine::Served;
 use super::member::Member;
 use super::program::begin_put;
 
-/// Schedules are due when the active server fails. Each runs exactly once: either the first server logged the job
-/// together with the time of the next run, or the second server runs the schedule.
+/// Schedules are due when the active server fails. Each due run must happen exactly once: either the first server has
+/// logged the job together with the time of the next run, or the second server executes the run.
 // Tests promise P31 of beanpole-promises(7).
 #[test]
 fn schedules_that_are_due_during_a_failover_run_exactly_once() {
@@ -35,8 +35,8 @@ fn schedules_that_are_due_during_a_failover_run_exactly_once() {
         schedules.push(put.id());
         std::thread::sleep(Duration::from_millis(40));
     }
-    // Deletes the schedules' jobs until the server fails or no job is left. Counts acknowledged deletes by schedule,
-    // and records deletes without a reply.
+    // Deletes the jobs of the schedules until the server fails or no job is left. Counts the acknowledged deletes of
+    // each schedule, and records deletes without a reply.
     let work = |mut worker: Client, deleted: &mut [u32], unknown: &mut [bool]| loop {
         let Ok(Some(job)) = worker.reserve(Some(5)) else { return };
         let number: usize = String::from_utf8_lossy(&job.body).parse().expect("a number");
@@ -99,7 +99,7 @@ fn a_small_put_overtakes_the_pieces_of_a_large_body() {
     let mut small = begin_put(&first);
     small.set_read_timeout(Some(PATIENCE)).expect("a socket");
     wait_until("the small job is as well", || served.engine().arrived.contains(&(next + 2)));
-    // A later piece of the large body.
+    // Delays a later piece of the large body.
     served.engine().held = next + 3;
     small.read_exact(&mut [0; 8]).expect("a reply that does not wait for the whole body");
     wait_until("the next piece is under way", || served.engine().arrived.contains(&(next + 3)));
@@ -115,7 +115,7 @@ fn a_small_put_overtakes_the_pieces_of_a_large_body() {
 #[test]
 fn a_server_that_loses_its_lease_during_the_takeover_becomes_a_standby() {
     let served = Served::start();
-    // The claim is entry 1.
+    // Entry 1 is the claim.
     served.engine().held = 2;
     let member = Member::start(&served, "a", &[]);
     wait_until("it creates a segment", || served.engine().arrived.contains(&2));

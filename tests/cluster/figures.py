@@ -26,7 +26,7 @@ def cpu(process):
 
 
 def puts(port, connections):
-    """Returns the number of acknowledged puts per second when each connection waits for its reply."""
+    """Returns the acknowledged puts per second. Each connection waits for the reply before it sends its next put."""
     links = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     poll, by_file, count = select.epoll(), {}, 0
     for link in links:
@@ -89,7 +89,7 @@ def measure(program, etcd):
 
 
 def fill(port, count):
-    """Puts `jobs` jobs in large batches."""
+    """Puts `count` jobs in large batches."""
     with socket.create_connection(("127.0.0.1", port)) as link:
         left, breath = count, 1000
         while left > 0:
@@ -137,8 +137,7 @@ def position(world, name):
 
 
 def take_over(program, etcd, counts):
-    """Kills the active server of queues of different sizes, and measures the time until another server delivers a
-    job."""
+    """Kills the active server of queues of different sizes. Measures the time until another server delivers a job."""
     for count in counts:
         world = World(program, etcd, options=())
         try:

@@ -9,8 +9,8 @@ import uuid
 # Time in seconds that a client waits for a reply before it tries the next server.
 PATIENCE = 3
 
-# Time to run of Workq jobs in milliseconds. Short, because the server does not notice the death of a Workq worker
-# before this time.
+# Time to run of Workq jobs in milliseconds. The time is short, because the server detects the death of a Workq worker
+# only when this time has passed.
 TTR = 2000
 
 
@@ -81,7 +81,7 @@ class Book:
         self.lock = threading.Lock()
         # Bodies of jobs in three sets: put acknowledged, deletion acknowledged, and deletion requested.
         self.put, self.deleted, self.unsure = set(), set(), set()
-        # Times at which puts were acknowledged, and times of all replies.
+        # Times of acknowledged puts, and times of all replies.
         self.moments, self.answers = [time.time()], []
         self.holders, self.problems, self.refused = {}, [], 0
 
@@ -173,7 +173,7 @@ class Load:
             self.book.ended(body)
 
     def submit(self, client, body):
-        # SUBMIT_JOB_BG, answered by JOB_CREATED.
+        # Sends SUBMIT_JOB_BG. The reply is JOB_CREATED.
         client.packet(18, b"gearman", b"", body)
         kind, _ = client.hear()
         if kind == 8:
@@ -184,7 +184,7 @@ class Load:
             raise ValueError(kind)
 
     def grab(self, client, _):
-        # GRAB_JOB, answered by NO_JOB or JOB_ASSIGN. WORK_COMPLETE is not acknowledged.
+        # Sends GRAB_JOB. The reply is NO_JOB or JOB_ASSIGN. WORK_COMPLETE has no reply.
         client.packet(9)
         kind, words = client.hear()
         if kind == 11:
@@ -221,8 +221,8 @@ class Load:
 
 
 def drain(world):
-    """Reserves and deletes all jobs of all tubes and returns them. If the active server changes on a busy machine, a
-    job whose deletion was not confirmed may be returned twice."""
+    """Reserves and deletes all jobs of all tubes, and returns the jobs. If the active server changes, which can happen
+    on a busy machine, a job whose deletion was not confirmed may be returned twice."""
     client, found, gone, end = Client(world, "beanstalk"), [], set(), time.time() + 300
     while True:
         try:

@@ -23,7 +23,7 @@ pub struct Member {
     pub folder: Folder,
 }
 
-/// Returns an address and port that no other test uses, not even for servers that start later.
+/// Returns an address and port that no other test uses, including servers that start later.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -32,7 +32,7 @@ pub fn free_address() -> SocketAddr {
 }
 
 impl Member {
-    /// Waits until the server listens for HTTP.
+    /// Starts a server. Waits until the server listens for HTTP.
     pub fn start(served: &Served, name: &str, more: &[&str]) -> Member {
         Member::start_in(served, name, more, Folder::new())
     }
@@ -82,7 +82,7 @@ impl Member {
         self.client().figure("stats", key).expect("a figure")
     }
 
-    /// Returns the status and the body. Retries while the server restarts.
+    /// Requests a path over HTTP, and returns the status and the body. Retries while the server restarts.
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut answer = String::new();
         wait_until("it answers over HTTP", || {
@@ -141,10 +141,10 @@ impl Clocks {
         Member::start_with(served, name, &[], folder, &environment)
     }
 
-    /// Sets the offset of the wall clock, and for how long the machine was suspended.
+    /// Sets the offset of the wall clock, and the time for which the machine was suspended.
     pub fn set(&self, wall: Duration, suspended: Duration) {
         let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
-        // Overwritten in place, because the program has mapped the file.
+        // The file is overwritten in place, because the program has mapped it into memory.
         OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file").write_all(&bytes).expect("ok");
     }
 }

@@ -27,13 +27,13 @@ fn a_server_suspended_beyond_its_lease_stops_serving() {
     assert!(member.daemon.log().contains("was stopped for 2."), "{}", member.daemon.log());
 }
 
-/// While etcd is unreachable, a stopping server waits until its lease has expired.
+/// A server that stops while etcd is unreachable must wait only until its lease has expired.
 #[test]
 fn a_server_stops_while_etcd_is_unreachable() {
     let served = Served::start();
     let member = Member::start(&served, "a", &[]);
     member.wait_active();
-    // The server cannot append this change.
+    // The server cannot append this put to the shared log.
     served.engine().is_away = true;
     let mut stream = TcpStream::connect(member.beanstalk).expect("a server");
     stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
@@ -50,7 +50,7 @@ fn a_clock_jump_before_a_takeover_ends_no_delay() {
     let second = clocks.start(&served, "b");
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // The standby must have seen several heartbeats.
+    // The standby derives the queue's time from heartbeats, and must have seen several of them.
     let (beats, seen) = (served.engine().beats(), 5);
     wait_until("beats", || served.engine().beats() >= beats + seen);
     first.daemon.signal(Signal::SIGKILL);
@@ -111,7 +111,7 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     first.daemon.wait_log("b at ");
     let last = "STATUS=standing by; b is active, epoch 2";
     let mut notifications = first.notifications(last);
-    // A server may see its own epoch as the latest one, so this status only appears sometimes.
+    // A server may see its own epoch as the latest one, so it reports this status only sometimes.
     notifications.retain(|line| !line.ends_with("a is active, epoch 1"));
     let wanted = ["STATUS=closing, epoch 1", "READY=1", "STATUS=standing by", last];
     assert_eq!(notifications, wanted, "the service does not stop");
@@ -141,7 +141,7 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
     let second = Member::start(&served, "b", &["-u", "65534"]);
     wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
     assert!(second.daemon.status("Uid").starts_with("65534\t65534"), "{}", second.daemon.status("Uid"));
-    // As nobody, each server must be able to become active again.
+    // Both servers have switched to the user nobody, and each must be able to become active again.
     for (number, (old, new, name)) in [(&first, &second, "b"), (&second, &first, "a")].into_iter().enumerate() {
         assert_eq!(run(&["cluster", "promote", &served.url(), name]).code, 0);
         new.wait_active();
@@ -165,7 +165,8 @@ fn a_relaying_standby_forwards_clients_to_the_active_server() {
     let mut client = second.client();
     let id = client.put(b"x", 0, 0, 60).expect("a job");
     assert_eq!(client.figure("stats", "pid").expect("a figure"), first.daemon.pid().to_string());
-    // When the server becomes active, it closes all connections, and then serves the queue at the same address.
+    // When the second server becomes active, it closes the relayed connections and serves the queue at the same
+    // address.
     first.daemon.signal(Signal::SIGTERM);
     assert_eq!(first.daemon.wait(PATIENCE), 0);
     assert!(client.figure("stats", "pid").is_err());
@@ -306,7 +307,7 @@ fn small_entries_are_merged_for_fast_restarts() {
     first.wait_active();
     let mut client = first.client();
     let ids: Vec<u64> = (0..600).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
-    // Merging replaces 256 entries with one entry, twice.
+    // The server has merged entries twice, 256 entries into one entry each time.
     wait_until("they are merged", || served.engine().entries() < 200);
     let first = Member::start_in(&served, "a", &[], first.kill());
     first.wait_active();
@@ -396,7 +397,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let mut client = back.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
-    // The server has made changes without the shared log, so its directory must not be accepted as a copy.
+    // This server has changed the queue without the shared log, so its directory must not be accepted as a copy.
     back.signal(Signal::SIGTERM);
     assert_eq!(back.wait(PATIENCE), 0);
     let Member { folder, .. } = second;
@@ -419,7 +420,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     let member = Member::start_in(&served, "a", &["--journal", &url, "--node", "a"], folder);
     member.daemon.wait_log("etcd's quota leaves 750000; increase the quota");
     assert_eq!(served.engine().entries(), 0);
-    // A higher quota must be sufficient for recovery.
+    // With a higher quota, the server must recover.
     member.daemon.signal(Signal::SIGTERM);
     assert_eq!(member.daemon.wait(PATIENCE), 0);
     let Member { folder, .. } = member;
@@ -428,7 +429,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     assert_eq!(member.figure("current-jobs-ready"), "20");
 }
 
-/// The files of the log are moved, so that the log fails without an error from a system call.
+/// The log's directory is renamed, so that no system call of the log fails.
 #[test]
 fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let served = Served::start();
@@ -443,7 +444,7 @@ fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
         match next.map(|id| client.delete(id)) {
             Some(Ok(())) => deleted.push(next),
             Some(Err(_)) => return true,
-            // The server checks the directory only twice per second.
+            // The server checks only twice per second whether the directory still exists.
             None => return client.figure("stats", "pid").is_err(),
         }
         false
@@ -501,7 +502,7 @@ fn the_directory_chosen_by_the_manual_preserves_the_queue() {
         client.delete(ids[0]).expect("a job");
         alone.signal(Signal::SIGTERM);
         assert_eq!(alone.wait(PATIENCE), 0);
-        // The queue is shared again, through an empty etcd.
+        // The queue is shared again, with an empty etcd.
         let served = Served::start();
         let Member { folder, .. } = members.swap_remove(0);
         let first = Member::start_in(&served, "a", &[], folder);
@@ -541,7 +542,7 @@ fn a_second_server_of_the_same_name_is_reported() {
 #[test]
 fn a_server_that_was_active_last_does_not_relay_to_itself() {
     let served = Served::start();
-    // Servers that relay connections take this listener for the active server.
+    // The advertised address. Servers that relay connections connect to this listener when `a` is active.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let first = Member::start(&served, "a", &["--advertise", &address]);
@@ -550,7 +551,7 @@ fn a_server_that_was_active_last_does_not_relay_to_itself() {
     again.daemon.wait_log("a at ");
     let mut client = TcpStream::connect(again.beanstalk).expect("a relay");
     client.set_read_timeout(Some(Duration::from_secs(3))).expect("a socket");
-    // A server that is not active closes the connection immediately.
+    // A server that is not active must close the connection immediately, instead of relaying it to itself.
     let _ = client.read(&mut [0]);
     listener.set_nonblocking(true).expect("a socket");
     assert!(listener.accept().is_err(), "it has relayed to itself");

@@ -1,6 +1,6 @@
-"""Tests the HAProxy configurations of the man pages, with other addresses and ports but otherwise word by word.
+"""Tests the HAProxy configurations of the man pages, changing only addresses and ports.
 
-beanpole-cluster(7) has a complete configuration, and beanpole-operate(7) has a backend, which replaces that of the former.
+beanpole-cluster(7) contains a complete configuration, and beanpole-operate(7) contains another backend for it.
 """
 
 import os
@@ -20,7 +20,7 @@ PROXY, HOSTS = "127.78.0.10", ("127.78.0.1", "127.78.0.2")
 
 
 def block(page, first):
-    """The code block of the page that begins with the line."""
+    """Returns the code block of the page that begins with the line `first`."""
     with open(os.path.join(MAN, page)) as file:
         return re.search(rf"^{first}$.*?(?=^\.Ed$)", file.read(), re.M | re.S).group()
 
@@ -37,7 +37,7 @@ def configuration(page, port, http):
 
 
 def put(address, patience):
-    """Puts a job, as soon as the proxy forwards to an active server. Returns the duration in seconds."""
+    """Puts a job as soon as the proxy forwards connections to an active server. Returns the waiting time in seconds."""
     begin = time.time()
     while time.time() < begin + patience:
         try:

@@ -31,7 +31,7 @@ fn a_long_journal_is_read_in_linear_time() {
         }
     }
     assert_eq!(next, count + 1);
-    // In addition to the entries, each read visits a constant number of metadata keys.
+    // In addition to the keys of the entries, each read visits a constant number of metadata keys.
     let visited = served.engine().visited - before;
     assert!(visited < 2 * count as usize + 10 * reads, "{visited} keys in {reads} reads");
 }
@@ -57,7 +57,7 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
     assert!(matches!(log.append(1, 4, &entry(5)), Err(Fail::Conflict)));
     log.append(1, 3, &entry(4)).expect("the next one");
     log.append(1, 4, &entry(5)).expect("the next one");
-    // After a claim that follows entry 5, all appends in progress must fail.
+    // After another server's claim that follows entry 5, all appends in progress must fail.
     served.engine().claim("b 127.0.0.1:2");
     assert!(matches!(log.append(1, 6, &entry(7)), Err(Fail::Conflict)));
     assert_eq!(served.engine().entries(), 6);
@@ -75,7 +75,7 @@ fn appends_go_to_the_leader() {
         for _ in 0..servers.len() {
             log.space().expect("sizes");
         }
-        // Fails, because the server has no entries.
+        // The append fails, because this etcd has no entries. Only the server that received it matters.
         let _ = log.append(1, 2, &Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number: 3 }.seal(b""));
         let arrived = servers.each_ref().map(|served| served.engine().arrived.drain(..).count());
         assert_eq!(arrived.iter().position(|count| *count > 0), Some(leader), "{arrived:?}");

@@ -1,5 +1,5 @@
-"""The faults, one function for each numbered fault. Each function applies its fault to a cluster under load and checks
-the specific effects."""
+"""The faults, with one function for each numbered fault. Each function applies its fault to a cluster under load and
+checks the effects that are specific to this fault."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import time
 
 from load import Client
 
-# Durations of some faults in seconds: in long runs, and in normal runs.
+# Durations of some faults in seconds, for long runs and for normal runs.
 LONG = {"stopped": 30, "no quorum": 60}
 SHORT = {"stopped": 8, "no quorum": 10}
 
@@ -254,7 +254,7 @@ def row_15(world, book, lengths):
     standby.signal(signal.SIGCONT)
     time.sleep(4)
     assert "made again from entry" in standby.log(), "nothing was purged that the standby needed"
-    # Starts the killed server again, to check that the files that `purge` has written are usable.
+    # Starts the killed server again, to check that it can read the files that `purge` has written.
     active = world.active()
     active.kill()
     time.sleep(4)

@@ -8,11 +8,11 @@ use super::member::{Clocks, Member};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum State {
-    /// The server has not read the journal yet, because etcd does not answer.
+    /// The server has not read the journal yet, because etcd does not respond.
     Joining,
     Standby,
     Active,
-    /// The server is stopping and has to release the journal, but etcd does not answer.
+    /// The server is stopping. It has to release the journal, but etcd does not respond.
     Leaving,
 }
 
@@ -34,7 +34,7 @@ enum Outcome {
     Exits(&'static str),
     /// The server logs the message and does not serve clients.
     Refuses(&'static str),
-    /// The server logs the message and becomes active when etcd answers and no other server is active.
+    /// The server logs the message. It becomes active when etcd responds and no other server is active.
     Serves(&'static str),
 }
 
@@ -54,18 +54,18 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Active, Stop) => Exits("journal: released"),
         (State::Active, EtcdSilent | OtherClaims) => Serves("no longer active"),
         (State::Active, Suspended) => Serves("was stopped for"),
-        // The server copies everything from etcd to a new directory.
+        // The server creates a new directory and copies all entries from etcd to it.
         (State::Active, DirectoryLost) => Serves("this server stops being active"),
         (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
         (State::Leaving, Stop | EtcdSilent | DirectoryLost | Suspended | OtherClaims | EtcdWiped) => Exits("stopping"),
     }
 }
 
-/// Starts a server, brings it into `state`, and returns it. Also returns the server that it follows, if any.
+/// Starts a server and brings it into `state`. Also returns the server that it follows, if any.
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
         State::Joining if event == Event::EtcdWiped => {
-            // Server `a` then has an outdated copy of the journal.
+            // With this state, server `a` has an outdated copy of the journal when etcd is wiped.
             let first = clocks.start(served, "a");
             first.wait_active();
             first.daemon.signal(Signal::SIGTERM);
@@ -125,7 +125,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         }
         Event::EtcdWiped => served.engine().wipe(),
     }
-    // Otherwise, the other server would become active.
+    // Stops the other server, which would otherwise become active.
     if let (Some(other), false) = (other, event == Event::Stop) {
         other.daemon.signal(Signal::SIGKILL);
     }

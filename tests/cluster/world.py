@@ -1,7 +1,7 @@
 """Three etcd servers, two beanpole servers, and networks between them that tests can cut, delay and make lossy.
 
-All programs listen on free ports of 127.0.0.1 in their own directories. A network is simulated by a proxy. Because a
-proxy cannot drop packets, a lost packet is delayed by the time of a TCP retransmission."""
+All programs listen on free ports of 127.0.0.1 and have their own directories. A proxy simulates each network. Because a
+proxy cannot drop packets, it delays a lost packet by the time of a TCP retransmission."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def free_port():
 
 
 class Proxy:
-    """A network path to one address, for one beanpole or its clients."""
+    """A network path to one address, used by one beanpole server or by its clients."""
 
     def __init__(self, target):
         # `cut` stops all data, `mute` stops only replies, and `loss` is the proportion of lost packets. `delay` is the
@@ -55,7 +55,7 @@ class Proxy:
             threading.Thread(target=self.pass_on, args=(client,), daemon=True).start()
 
     def pass_on(self, client):
-        # Waits without a reply, like a network without a route.
+        # While the network is cut, does not respond at all, like a network without a route.
         while self.cut:
             time.sleep(0.02)
         try:
@@ -89,7 +89,7 @@ class Proxy:
 
 
 class Node:
-    """A beanpole with its directory, its networks to etcd, and the networks from its clients."""
+    """A beanpole server with its directory, its networks to etcd, and the networks from its clients to it."""
 
     def __init__(self, world, name, shift=0):
         self.world, self.name, self.process, self.shift = world, name, None, shift
@@ -104,7 +104,7 @@ class Node:
         self.run(["--journal", f"etcd://{hosts}/q{self.world.query}", "--node", self.name])
 
     def run(self, options):
-        """Starts the program on its directory. Without `options`, the server does not use etcd."""
+        """Starts the program with its directory. Without `options`, the server does not use etcd."""
         command = [self.world.program, *options, "-b", self.folder, "-p", str(self.port), *self.world.options]
         command += [f"--{door}=127.0.0.1:{self.ports[door]}" for door in DOORS[1:]]
         environment = dict(os.environ)

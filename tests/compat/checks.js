@@ -1,4 +1,4 @@
-// Shared helpers of the Node scripts in this directory: the server's address, and checks that are counted.
+// Shared helpers of the Node scripts in this directory: the server's address, and checks that count themselves.
 'use strict';
 
 const assert = require('assert');
@@ -18,7 +18,7 @@ function same(got, wanted, what) {
   assert.deepStrictEqual(got, wanted, `${what}: got ${JSON.stringify(got)}, wanted ${JSON.stringify(wanted)}`);
 }
 
-// Compares bodies. Does not print the bodies if they differ, because they can be long.
+// Compares bodies. If they differ, prints only their lengths, because bodies can be long.
 function sameBytes(got, wanted, what) {
   count++;
   assert.ok(Buffer.isBuffer(got), `${what}: not a Buffer`);
@@ -39,7 +39,7 @@ async function fails(word, promise, what) {
   assert.fail(`${what}: wanted ${word}, got ${JSON.stringify(got)}`);
 }
 
-// Awaits call() and checks the duration in seconds.
+// Awaits call(). Checks that its duration in seconds is between the limits.
 async function within(low, high, call, what) {
   count++;
   const start = process.hrtime.bigint();
@@ -66,7 +66,7 @@ async function run(steps) {
   process.exit(0);
 }
 
-// Returns those statistics of a tube that beanstalkd supports. The server must send them first.
+// Returns the statistics of a tube that beanstalkd also has. The server must send these statistics first.
 function ofTube(stats) {
   return Object.fromEntries(Object.entries(stats).slice(0, 14));
 }

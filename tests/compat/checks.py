@@ -1,4 +1,4 @@
-"""Shared helpers of the Python scripts in this directory: the server's address, and checks that are counted."""
+"""Shared helpers of the Python scripts in this directory: the server's address, and checks that count themselves."""
 
 import sys
 import threading
@@ -95,5 +95,5 @@ total-jobs current-using current-watching current-waiting cmd-delete cmd-pause-t
 
 
 def of_tube(stats):
-    """Returns the statistics of a tube that beanstalkd has. Additional statistics must follow them."""
+    """Returns the statistics of a tube that beanstalkd also has. The server must send these statistics first."""
     return dict(list(stats.items())[:len(STATS_TUBE_KEYS)])

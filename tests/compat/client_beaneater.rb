@@ -1,5 +1,5 @@
-# Tests beaneater (Debian package ruby-beaneater). Before release and bury, the library sends stats-job. It
-# parses statistics with Ruby's YAML parser.
+# Tests beaneater (Debian package ruby-beaneater). The library sends stats-job before release and bury, and parses
+# statistics with Ruby's YAML parser.
 
 require 'beaneater'
 

@@ -5,7 +5,7 @@
 const { client: Client } = require('fivebeans');
 const { host, port, ok, same, sameBytes, fails, within, sleep, run, ofTube } = require('./checks.js');
 
-// A wrapper of the client with promises instead of callbacks. A command with several results returns an array.
+// Wraps the client and returns promises. A command with several results resolves to an array.
 class Connection {
   constructor() {
     this.client = new Client(host, port);

@@ -15,7 +15,7 @@ async function connect(tube) {
   return c;
 }
 
-// Parses "key: value" lines to an object of strings without quotation marks.
+// Parses lines of the form "key: value". Returns an object of strings without quotation marks.
 function values(text) {
   const lines = text.split('\n');
   same([lines[0], lines[lines.length - 1]], ['---', ''], 'first and last line');
@@ -25,7 +25,7 @@ function values(text) {
   }));
 }
 
-// The library omits the line ending of this command, so the test sends the line ending separately.
+// The library does not send the CR LF of this command, so the test sends it separately.
 async function pauseTube(c, tube, delay) {
   const reply = c.pauseTube(tube, { delay });
   await c.write(Buffer.from('\r\n'));

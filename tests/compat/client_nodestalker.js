@@ -1,12 +1,12 @@
-// Tests nodestalker (npm). The library treats the first packet as the complete reply, except that RESERVED can continue
-// if the packet does not end with its line. The server must therefore send short replies in one piece and the line of
-// RESERVED together with the body. The last step tests such replies many times.
+// Tests nodestalker (npm). The library treats the first packet as the complete reply. Only a RESERVED reply can
+// continue, if the packet does not end after the first line. The server must therefore send short replies in one piece,
+// and the first line of RESERVED together with the body. The last step tests such replies many times.
 'use strict';
 
 const { Client } = require('nodestalker');
 const { host, port, ok, same, sameBytes, fails, within, sleep, run, ofTube } = require('./checks.js');
 
-// Executes a command as a promise. A job is { id, data }, and an error contains the words of the reply.
+// Returns a promise for each command. A job is { id, data }. An error contains the words of the reply.
 class Connection {
   constructor(raw) {
     this.client = Client(`${host}:${port}`, raw);

@@ -1,6 +1,6 @@
 <?php
-// Tests pheanstalk (Debian package php-pda-pheanstalk). The library splits statistics by line and keeps
-// quotation marks, which are therefore removed before names are compared. It does not support reserve-job.
+// Tests pheanstalk (Debian package php-pda-pheanstalk). The library splits statistics into lines and keeps quotation
+// marks, which the test therefore removes before it compares names. The library does not support reserve-job.
 
 error_reporting(E_ALL & ~E_DEPRECATED);
 ini_set('display_errors', 'stderr');

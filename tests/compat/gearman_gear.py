@@ -1,4 +1,4 @@
-"""Tests gear (PyPI), a library of OpenStack. It sends SET_CLIENT_ID, sends GRAB_JOB_UNIQ immediately after
+"""Tests gear (PyPI), a library of OpenStack. The library sends SET_CLIENT_ID, sends GRAB_JOB_UNIQ immediately after
 registering a function, and uses the text protocol on the same connection."""
 
 import threading
@@ -67,7 +67,7 @@ def foreground(name):
 
 
 def sleeping(name):
-    """Starts the worker first. The submission must wake the sleeping worker."""
+    """Starts the worker before the submission, which must wake the sleeping worker."""
     c, w = Client(), worker("w", name)
     done = []
     thread = threading.Thread(target=lambda: done.append(w.getJob()), daemon=True)

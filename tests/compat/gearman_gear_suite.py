@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""One of gear's own functional tests, with another server instead of gear's own.
+"""Runs one of gear's functional tests with another server instead of gear's own server.
 
-    gearman_gear_suite.py list              the names of the tests
-    gearman_gear_suite.py TEST SERVER       runs one; SERVER is gearmand, or a program with the same options
+    gearman_gear_suite.py list              prints the names of the tests
+    gearman_gear_suite.py TEST SERVER       runs a test; SERVER is gearmand, or a program with the same options
 """
 
 import socket
@@ -41,8 +41,8 @@ class Server:
 
     @property
     def normal_queue(self):
-        """Returns a list with one element for each waiting job of normal priority. The tests only use the length of the
-        list."""
+        """Returns a list with one element for each waiting job of normal priority. The tests use only the list's
+        length."""
         with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
             connection.sendall(b"prioritystatus\n")
             text = b""
@@ -65,7 +65,7 @@ def main():
     suite = unittest.TestSuite()
     for case in (test_functional.TestFunctional, test_functional.TestFunctionalText):
         for test in unittest.defaultTestLoader.loadTestsFromTestCase(case):
-            # The tests of TLS would only check gear's own server.
+            # With TLS, the tests would check only gear's own server.
             test.ssl = False
             suite.addTest(test)
     if sys.argv[1:] == ["list"]:

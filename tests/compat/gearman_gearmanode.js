@@ -15,7 +15,7 @@ function worker(name, call, options) {
   return w;
 }
 
-// Resolves to the outcome of the job and all earlier messages of the job's worker.
+// Resolves to all messages of the job's worker, ending with the outcome of the job.
 function ended(job) {
   return new Promise((resolve) => {
     const said = [];

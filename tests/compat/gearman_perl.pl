@@ -105,8 +105,8 @@ sub inherited {
     return $answer ? $$answer : "nothing";
 }
 
-# A worker that is killed during a job, and one that exceeds the time limit. The limit is given in milliseconds,
-# and the minimum is one second.
+# The job of a worker that is killed, and the job of a worker that exceeds the time limit. The limit is given in
+# milliseconds, but the minimum is one second.
 my $victim = worker(slow => [sub { sleep 30; "never" }]);
 same(inherited("slow", $victim), "inherited", "the job of a killed worker");
 stop($victim);

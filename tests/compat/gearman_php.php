@@ -137,8 +137,8 @@ same(array_slice($client->jobStatus($handle), 0, 2), [true, false], 'a backgroun
 $status = $client->jobStatusByUniqueKey('same');
 same(array_slice($status, 0, 2), [true, false], 'its status by unique id');
 
-// A worker that is killed during a job. A new client is needed, because jobStatusByUniqueKey makes the old client
-// unusable, even with gearmand.
+// The job of a worker that is killed. A new client is needed, because jobStatusByUniqueKey makes the old client
+// unusable, with gearmand as well.
 $client = new GearmanClient();
 $client->addServer($host, (int) $port);
 $client->setTimeout(10000);

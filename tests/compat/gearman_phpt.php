@@ -1,11 +1,11 @@
 <?php
-// Runs one .phpt file of PHP's Gearman extension: executes the section FILE unless the section SKIPIF says
-// otherwise, and compares the output with EXPECT or EXPECTF.
+// Runs one .phpt file of PHP's Gearman extension. Executes the section FILE unless the section SKIPIF prints "skip",
+// and compares the output with EXPECT or EXPECTF.
 //
 //   php gearman_phpt.php FILE
 //
-// The exit status is 0 if the test passed or was skipped, and 1 otherwise. Debian's packages do not contain
-// PHP's own test runner.
+// The exit status is 0 if the test passed or was skipped, and 1 otherwise. This script replaces PHP's own test runner,
+// which Debian's packages do not contain.
 
 $text = file_get_contents($argv[1]);
 $sections = [];

@@ -75,8 +75,8 @@ def background(name):
 
 
 def exception_and_then_failure(name):
-    """The worker sends WORK_EXCEPTION and WORK_FAIL. The second packet must not cause an ERROR, after which the worker
-    would close the connection."""
+    """The worker sends WORK_EXCEPTION and WORK_FAIL. The server must not reply to WORK_FAIL with ERROR, after which the
+    worker would close the connection."""
 
     def fail(worker, job):
         raise ValueError("why")

@@ -83,7 +83,7 @@ for ((n = 0; n < 100; n++)); do
 done
 same "$(admin --status | grep ^later)" "$(printf 'later\t0\t0\t0')" 'all is done, and the worker gone'
 
-# A worker that is killed during a job.
+# The job of a worker that is killed.
 worker -f slow -- sleep 30
 victim=${workers[-1]}
 (sleep 0.5; kill -KILL "$victim"; exec timeout 15 gearman -h "$host" -p "$port" -w -c 1 -f slow -- wc -c) &

@@ -1,4 +1,4 @@
-// Preloaded with node -r before test suites that use port 11300: redirects their connections to COMPAT_PORT.
+// `node -r` preloads this file before test suites that use port 11300. Redirects their connections to COMPAT_PORT.
 'use strict';
 
 const net = require('net');

@@ -1,5 +1,5 @@
-// Tests tube settings with an unmodified client for Go. Each setting must change what a worker receives, compared with a
-// tube without the setting. The other file of the program contains the checks for the client.
+// Tests tube settings with an unmodified client for Go. Each setting must change what a worker receives, compared with
+// a tube without the setting. Another file contains the checks for a particular client.
 package main
 
 import (
@@ -16,7 +16,7 @@ type check struct {
 	happens        func(tube string) bool
 }
 
-// say returns all replies to beanstalk commands, which are sent to the given address.
+// say sends beanstalk commands to the address in queue, and returns all replies.
 func say(queue, commands string) string {
 	c, err := net.Dial("tcp", queue)
 	succeeds(err)
@@ -33,12 +33,12 @@ func succeeds(err error) {
 	}
 }
 
-// address returns the address of the client's protocol, from the arguments.
+// address returns the address of the client's protocol, which the arguments contain.
 func address() string {
 	return net.JoinHostPort(os.Args[1], os.Args[2])
 }
 
-// test runs each check with and without its settings. queue is the beanstalk address at which it sets them.
+// test runs each check with and without its settings, which it sets at the beanstalk address in queue.
 func test(queue string, checks []check) {
 	for _, c := range checks {
 		for _, isSet := range []bool{true, false} {

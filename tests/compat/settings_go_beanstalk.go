@@ -28,7 +28,7 @@ func (c client) put(count int) {
 	}
 }
 
-// gets returns false if err is the given error.
+// gets returns true if err is nil, and false if err is reply.
 func gets(err, reply error) bool {
 	if !errors.Is(err, reply) {
 		succeeds(err)

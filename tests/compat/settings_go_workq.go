@@ -29,7 +29,7 @@ func add(c *workq.Client, name string, count, timeToLive int) {
 	}
 }
 
-// lease returns nil if the queue has no job for a worker.
+// lease returns a job, or nil if the queue has no job for a worker.
 func lease(c *workq.Client, name string) *workq.LeasedJob {
 	job, err := c.Lease([]string{name}, 0)
 	var reply *workq.ResponseError
@@ -72,8 +72,8 @@ func backOff(tube string) bool {
 	return has(tube, "peek-delayed")
 }
 
-// expires returns true if a job expires. The tube sets a time to live of one second, but the job's own time to live
-// takes precedence.
+// expires returns true if a job with this time to live expires. The tube's setting is one second, but the job's own
+// time to live takes precedence.
 func expires(timeToLive int) bool {
 	tube := fmt.Sprintf("expiry-%d", timeToLive)
 	if reply := say(queue, "set-tube "+tube+" ttl:1"); reply != "SET\r\n" {

@@ -1,8 +1,8 @@
 //! Tests the size of the log on the disk under many kinds of load.
 //!
-//! The bound is twice the size of the live jobs plus two segments. The tests check the bound before every operation,
-//! for the log's own statistics and for the files, and print the worst case. The variable `BEANPOLE_STEPS` makes the
-//! tests longer.
+//! The bound is twice the size of the live jobs plus two segments. Before every operation, the tests check the bound
+//! for the log's own statistics and for the total size of the files. They print the worst case. The variable
+//! `BEANPOLE_STEPS` makes the tests longer.
 
 use std::collections::VecDeque;
 
@@ -35,11 +35,11 @@ struct Watch {
     client: ClientId,
     segment: u64,
     steps: u64,
-    /// The maximum of (disk size - 2 segments) / live size. `above` is the maximum of disk size minus bound, in bytes.
+    /// The maximum of (disk size - 2 segments) / live size. `above` is the maximum of (disk size - bound), in bytes.
     worst: f64,
     above: i64,
     /// Like `above`, for the total size of the files. The file of a completed segment is longer than its records until
-    /// the next sync truncates it.
+    /// the next sync truncates the file.
     files_above: i64,
     largest: usize,
     /// The journal position, in bytes, at the start of the measurement.
@@ -97,7 +97,7 @@ impl Watch {
         if stats.live > 0 {
             self.worst = self.worst.max((stats.disk as i64 - 2 * self.segment as i64) as f64 / stats.live as f64);
         }
-        // Computing the total size of very many files takes a long time.
+        // Computing the total size takes a long time if there are very many files.
         if stats.disk / self.segment < 64 || self.steps % 64 == 0 {
             self.files_above = self.files_above.max(above(self.disk.used("")));
         }
@@ -206,7 +206,7 @@ fn any_mixture_of_sizes() {
     watch.finish();
 }
 
-/// A large job skips the segments that are prepared for the deletes of all small jobs.
+/// A large job does not fit into the segments that are prepared for the deletes of the small jobs.
 #[test]
 fn large_jobs_among_very_many_small_ones() {
     let (small, large, length) = (5000, 1000, 4500);
@@ -220,11 +220,11 @@ fn large_jobs_among_very_many_small_ones() {
         assert!(written < 2 * live + 20_000, "{written} bytes were written for {live} bytes of jobs");
     }
     ids.iter().step_by(7).for_each(|id| watch.delete(*id));
-    // The job that is being put has a segment already, but is not live yet.
+    // The job of an unfinished put already has a segment, but is not live yet.
     assert!(watch.above <= length as i64, "{} bytes above the bound", watch.above);
 }
 
-/// Jobs fail often and finally complete with increasingly large results. Some are first buried, leased or canceled.
+/// Jobs fail often, and complete with increasingly large results. Some are first buried, leased or canceled.
 #[test]
 fn growing_outcomes_and_many_attempts() {
     for segment in [4096, 65_536] {
@@ -271,7 +271,7 @@ fn growing_outcomes_and_many_attempts() {
     }
 }
 
-/// Pauses count as live data. A pause needs log space when it begins, but no more space later.
+/// Pauses count as live data. A pause needs log space only when it begins.
 #[test]
 fn very_many_paused_tubes() {
     const ROUNDS: usize = 500;

@@ -1,4 +1,4 @@
-//! Specific histories that random runs find too rarely.
+//! Tests specific histories that random runs find too rarely.
 //!
 //! Contains one test for each past or potential defect that needs a particular sequence of events.
 
@@ -79,7 +79,7 @@ fn a_pause_lasts_while_its_tube_contains_jobs() {
     assert!(is_paused(&disk.power_cut(2), b"open"));
 }
 
-/// Puts and deletes jobs, in segments that contain no other jobs.
+/// Puts and deletes jobs. The segments of these jobs contain no other jobs.
 fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     let client = life.first_client();
     let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("room")).collect();
@@ -127,7 +127,7 @@ fn segments_are_removed_from_the_oldest_on() {
     }
 }
 
-/// Puts a job whose record is not on the disk yet, but whose ID a worker may already have received.
+/// Puts a job whose record is not on the disk. A worker may nevertheless have received its ID.
 fn put_unseen(life: &mut Life) -> u64 {
     let client = life.first_client();
     life.put(client, b"t", 1, Span::ZERO).expect("room")
@@ -210,7 +210,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_segment_grew() {
         let mut first = Life::begin(disk.clone(), settings(512, mode), dawn(), 1).expect("a log");
         first.settle();
         keep(&mut first);
-        // All later changes go to one new segment.
+        // After this failure, all later changes are written to one new segment.
         disk.fail(Operation::Write, EIO, 1);
         assert!(!first.wal.write(&first.access));
         first.wal.maintain(&first.access, true);
@@ -239,7 +239,7 @@ fn a_job_released_with_a_delay_is_recovered_as_delayed() {
 }
 
 /// The record of a clean stop declares everything before it durable. In every mode, the server must therefore sync
-/// first.
+/// before it writes this record.
 #[test]
 fn a_clean_stop_syncs_everything() {
     for mode in [SyncMode::Always, SyncMode::Every(60_000), SyncMode::Never] {
@@ -267,7 +267,7 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
     assert_eq!(life.wal.durable(), life.access.0.borrow().0.position);
-    // The log's threads write large amounts. A slow write of this kind does not show that the disk is slow.
+    // The log's threads write large amounts. A slow write of a large amount does not show that the disk is slow.
     put_one(&mut life, 2 << 20);
     assert!(!life.wal.write_promptly(&life.access) && life.wal.write(&life.access));
     assert!(life.wal.durable() < life.access.0.borrow().0.position);
@@ -279,7 +279,7 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     }
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((false, false), true));
-    // The log's thread executes some of the writes, and detects that the disk is fast again.
+    // On a slow disk, the log's thread executes some writes, and so detects when the disk is fast again.
     disk.slow_down(Duration::ZERO);
     for _ in 0..10 {
         put_one(&mut life, 10);

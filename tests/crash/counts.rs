@@ -1,7 +1,7 @@
 //! Crashes a server at very many moments while groups and schedules are in use, and counts releases and runs.
 //!
-//! Owns a book of what a producer, a worker and the schedules have done. The book does not use the engine's rules: each
-//! dependent must be released once, after the last member of its batch has ended, and each due time of a schedule must
+//! Owns a book that records what a producer, a worker and the schedules have done, without using the engine's rules.
+//! Each dependent must be released once, after the last member of its batch has ended. Each due time of a schedule must
 //! result in one copy, or in one skipped run while the last copy exists.
 
 use std::collections::BTreeMap;
@@ -16,12 +16,12 @@ use crate::disk::Disk;
 use crate::driver::{dawn, settings, Life};
 use crate::random::Random;
 
-/// The maximum number of kills. There are fewer power cuts, because other tests have many.
+/// The maximum number of kills. There are fewer power failures, because other tests have many.
 const POINTS: u64 = 10_000;
 
 const SCHEDULES: usize = 3;
 
-/// The interval of the first schedule. The other schedules have multiples of this interval.
+/// The interval of the first schedule in seconds. The intervals of the other schedules are multiples of this interval.
 const EVERY: u64 = 2;
 
 /// Log space, in bytes, sufficient for any step.
@@ -35,7 +35,7 @@ struct Entry {
     ended: Option<u64>,
 }
 
-/// What a schedule has done.
+/// The next due time of a schedule, and the counts of its runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     due: Time,
@@ -45,10 +45,10 @@ struct Run {
 
 #[derive(Default)]
 struct Book {
-    /// The jobs by name. A name is the job's body, followed by `#` and the ID for copies of schedules.
+    /// The jobs by name. A name is the job's body. For copies of schedules, `#` and the ID follow.
     jobs: BTreeMap<String, Entry>,
     batches: u64,
-    /// The states of each schedule since the last restart, with their log positions.
+    /// The states of each schedule since the last restart, each with its log position.
     runs: [Vec<(u64, Run)>; SCHEDULES],
 }
 
@@ -65,7 +65,7 @@ fn size(batch: u64) -> u64 {
     1 + batch % 5
 }
 
-/// Returns the names of the jobs of a batch in the order of their puts. The dependent `d` is the first or the last job.
+/// Returns the names of a batch's jobs in the order of their puts. The dependent (`d`) is the first or the last job.
 fn names(batch: u64) -> Vec<String> {
     let mut names: Vec<String> = (0..size(batch)).map(|number| format!("m{batch}.{number}")).collect();
     names.insert(if batch % 2 == 0 { 0 } else { names.len() }, format!("d{batch}"));
@@ -129,7 +129,7 @@ impl Book {
         self.check(engine);
     }
 
-    /// Checks which dependents are held, and that each run has put a copy.
+    /// Checks which dependents are held, and that each run of a schedule has put a copy.
     fn check(&self, engine: &Engine) {
         for (name, (_, state)) in found(engine).iter().filter(|(name, _)| name.starts_with('d')) {
             let batch: u64 = name[1..].parse().expect("a number");
@@ -147,7 +147,7 @@ impl Book {
         names(batch).iter().all(|name| self.jobs.get(name).is_some_and(|entry| entry.ended.is_some()))
     }
 
-    /// Returns the next job that the producer puts.
+    /// Returns the batch and the name of the next job that the producer puts.
     fn next(&mut self) -> (u64, String) {
         let first = self.batches.saturating_sub(3);
         for batch in first..self.batches {
@@ -190,8 +190,8 @@ fn produce(life: &mut Life, book: &mut Book) {
     }
 }
 
-/// Reserves a job, and usually deletes it. Waits until all puts are durable, so that a job that does not exist after a
-/// crash has either ended or was never put.
+/// Reserves a job, and usually deletes it. Before that, waits until all puts are durable. A job that does not exist
+/// after a crash has therefore either ended or was never put.
 fn work(life: &mut Life, book: &mut Book, totals: &mut Totals) {
     let durable = |life: &Life| life.wal.durable().min(life.wal.synced());
     if book.jobs.values().any(|entry| entry.put > durable(life)) {
@@ -237,7 +237,7 @@ fn pass(life: &mut Life, book: &mut Book, millis: u64) {
         expected.push(run);
     }
     life.tick();
-    // A disk that crashes during the tick may already have stored a part of the runs.
+    // If the disk crashes during the tick, it may have stored a part of the runs.
     let (at, access) = (position(life), life.access.0.borrow());
     for (name, (id, _)) in found(&access.1) {
         book.jobs.entry(name).or_insert(Entry { id, put: at, ended: None });
@@ -283,7 +283,7 @@ fn begin(disk: &Disk, how: BinlogSettings, seed: u64) -> (Life, Book) {
     (life, book)
 }
 
-/// Runs servers in sequence, each until its disk crashes, and finally one that completes the work.
+/// Runs several servers in sequence, each until its disk crashes, and finally a server that completes the work.
 fn lives(seed: u64, how: BinlogSettings, power: bool, totals: &mut Totals) {
     const CRASHES: u64 = 40;
     let mut disk = Disk::new(seed);
@@ -296,7 +296,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, totals: &mut Totals) {
         let started = running.take().map_or_else(|| Life::begin(disk.clone(), how, now, seed + crash), Ok);
         if let Ok(mut life) = started {
             if crash > 0 {
-                // A header of which a crash has stored only one copy counts as damaged after the next crash.
+                // If a crash has stored only one copy of a header, the server reports damage after the next crash.
                 let problems = &life.report.problems;
                 assert!(problems.iter().all(|problem| problem.ends_with("; nothing is lost")), "{problems:?}");
                 book.restart(&life.access.0.borrow().1, safe);
@@ -307,7 +307,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, totals: &mut Totals) {
             disk.stop();
             (now, safe) = (life.now, if power { life.wal.synced() } else { life.wal.durable() });
         } else {
-            // The server crashed while it recovered, so the next server finds the same queue.
+            // The server crashed during its recovery, so the next server finds the same queue.
             assert!(disk.has_crashed() && !is_last, "{:?}", started.err());
         }
         if !is_last {

@@ -34,8 +34,8 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
     }
 }
 
-/// Runs a server on `disk` until it crashes at operation `point`, and then more servers, each of which must recover the
-/// previous server's state. Returns the number of crashes.
+/// Runs a server on `disk` until it crashes at operation `point`. Then runs more servers, each of which must recover
+/// the state of the previous server. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
@@ -87,7 +87,7 @@ fn operations(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
 }
 
 fn at_every_operation(mode: SyncMode, end: End) {
-    // Every operation for the mode with the strongest guarantee, and a quarter of the operations for the others.
+    // The mode with the strongest guarantee crashes at every operation, the others at a quarter of the operations.
     let share = if (mode, end) == (SyncMode::Always, End::PowerCut) { 1 } else { 4 };
     let (configured, mut done) = (configured().div_ceil(share), 0);
     let mut seed = 1;

@@ -51,7 +51,7 @@ fn found(engine: &Engine) -> BTreeMap<u64, format::Job> {
 }
 
 impl format::Job {
-    /// Converts a job to the form that the independent reader in `format` produces.
+    /// Converts a job to the form that the independent reader in `format` returns.
     fn of(engine: &Engine, id: JobId) -> Option<format::Job> {
         let job = engine.any_job(id)?;
         let options = engine.stored_options(&job);
@@ -123,7 +123,7 @@ fn readable_records_are_kept_and_damage_is_reported() {
     assert!(reported as u64 > lives / 2, "only {reported} of {lives} were reported");
 }
 
-/// Each start syncs the log and records this, so damage to records of earlier lives is never taken for a torn write.
+/// Each start records that all earlier data is synced. Damage to earlier records is thus never taken for a torn write.
 #[test]
 fn a_damaged_byte_is_reported_even_after_short_lives() {
     let how = settings(65_536, SyncMode::Always);

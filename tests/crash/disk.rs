@@ -1,8 +1,8 @@
-//! A simulated disk in memory that misbehaves like a faulty real disk.
+//! A simulated disk in memory, with the faults of real disks.
 //!
-//! Owns the durable and the unsynced contents of each file. On request, the disk loses, tears, rejects or fails writes,
-//! always in the same way for the same seed. As the `Storage` trait requires, creating, renaming and removing files is
-//! durable immediately. Must not depend on the meaning of the bytes.
+//! Owns the durable and the unsynced contents of each file. On request, the disk loses, tears, rejects or fails writes.
+//! The same seed always has the same effect. Creating, renaming and removing files is durable immediately, as the
+//! `Storage` trait requires. Must not depend on the meaning of the bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -54,7 +54,7 @@ struct File {
 struct Fault {
     operation: Operation,
     error: i32,
-    /// How often the operation still has to fail.
+    /// The number of further operations that fail.
     times: u64,
 }
 
@@ -79,16 +79,16 @@ struct State {
     clock: (Instant, Duration),
 }
 
-/// Clones refer to the same disk.
+/// A disk. Clones refer to the same disk.
 #[derive(Clone, Debug)]
 pub struct Disk(Arc<Mutex<State>>);
 
-/// The part of the unsynced changes that survives a power failure.
+/// The unsynced changes that survive a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
     Nothing,
     All,
-    /// A prefix of the changes, of which the last can be incomplete.
+    /// A prefix of the changes, whose last change can be incomplete.
     Prefix,
     /// A random set of sectors.
     Sectors,
@@ -120,7 +120,7 @@ impl File {
         pending.iter().for_each(|change| File::apply(&mut self.durable, change));
     }
 
-    /// Keeps only the contents that survive a power failure.
+    /// Simulates a power failure of this file: keeps a part of the unsynced changes.
     fn cut(&mut self, cut: Cut, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
         let kept = match cut {
@@ -187,15 +187,15 @@ impl Disk {
         self.0.lock().operations
     }
 
-    /// Like [`Disk::crash_at`], but counts from now.
+    /// Like [`Disk::crash_at`], but `operations` counts from now.
     #[allow(dead_code)] // used only by tests of long commands
     pub fn crash_in(&self, operations: u64) {
         let mut state = self.0.lock();
         state.crash_at = state.operations + operations;
     }
 
-    /// Stops the disk at operation number `operation`, which is executed partly or not at all. All later operations
-    /// fail.
+    /// Makes the disk stop at operation number `operation`, which is executed partly or not at all. All later
+    /// operations fail.
     pub fn crash_at(&self, operation: u64) {
         self.0.lock().crash_at = operation;
     }
@@ -223,7 +223,7 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns a copy that contains the most recently removed file again, as if the removal had been lost.
+    /// Returns a copy of the disk with the most recently removed file, as if the removal had been lost.
     #[allow(dead_code)] // used only by tests/crash.rs
     pub fn without_last_removal(&self) -> Disk {
         let mut state = self.0.lock().clone();
@@ -233,7 +233,8 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns a copy of the disk after a kill of the process. Written bytes survive, but may still be unsynced.
+    /// Returns a copy of the disk after a kill of the process. Written bytes survive, but remain unsynced until the
+    /// next sync.
     pub fn kill(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         state.revive(seed);
@@ -250,7 +251,7 @@ impl Disk {
         self.0.lock().faults.push(Fault { operation, error, times });
     }
 
-    /// Makes each later write and sync take `length` on the disk's own clock, which nothing else advances.
+    /// Makes each later write and sync take `length`. Only this method's effect advances the disk's own clock.
     #[allow(dead_code)] // used only by the simulation
     pub fn slow_down(&self, length: Duration) {
         self.0.lock().clock.1 = length;
@@ -271,7 +272,7 @@ impl Disk {
         files.map(|(_, number)| state.files[number].current.len() as u64).sum()
     }
 
-    /// Includes the files in subdirectories.
+    /// Returns the names of all files, including those in subdirectories.
     pub fn names(&self) -> Vec<String> {
         self.0.lock().names.keys().cloned().collect()
     }
@@ -341,7 +342,7 @@ impl State {
                     return Err(io::Error::from_raw_os_error(ENOSPC));
                 }
             }
-            // The disk stopped while the new file was being filled with zeros.
+            // The disk stopped while it was filling the new file with zeros.
             Err((_, true)) if self.random.once_in(2) => bytes.truncate(self.random.below(size + 1) as usize),
             Err((error, _)) => return Err(error),
         }
@@ -388,7 +389,7 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // Sometimes treats the data as written, as Linux does after a failed sync.
+                // Either discards the unsynced data, or treats it as written, as Linux does after a failed sync.
                 let forget = self.random.once_in(2);
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.pending.clear();

@@ -21,7 +21,7 @@ use crate::verbs;
 
 pub const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
 
-/// The reserve policies of the clients, by index.
+/// The reserve policy of each client.
 pub const RESERVE_POLICIES: [ReservePolicy; 5] = [
     ReservePolicy::PerConnection,
     ReservePolicy::PerConnection,
@@ -89,11 +89,11 @@ pub struct Life {
     pub random: Random,
     pub report: RecoveryReport,
     clients: Vec<ClientId>,
-    /// Jobs that are or were excluded from the log.
+    /// The IDs of jobs that are or were excluded from the log.
     pub volatile: Vec<u64>,
     pub largest: u64,
     pub with_options: bool,
-    /// `true` to expect only synced changes to survive, even in modes that guarantee more.
+    /// `true` if the model may expect only synced changes to survive, even in modes that guarantee more.
     pub counts_syncs: bool,
     /// `true` to sync only when an operation requires it.
     pub leaves_syncs: bool,
@@ -162,8 +162,8 @@ impl Life {
         }
     }
 
-    /// Executes one client operation under the engine's lock, and appends its records to the journal. Returns the ID of
-    /// a new job, if any.
+    /// Executes one client operation under the engine's lock, and appends its records to the journal. Returns the ID
+    /// that the operation returns for a new job, if any.
     pub fn turn(&mut self, verb: impl FnOnce(&mut Engine, Time) -> Option<u64>) -> Option<u64> {
         if self.random.once_in(2) {
             self.wal.reserve(&self.access, 0);
@@ -189,13 +189,13 @@ impl Life {
         JobId(if ids.is_empty() { 1 } else { self.random.pick(&ids) })
     }
 
-    /// Returns a random client, after ending its wait.
+    /// Ends the wait of a random client, and returns the client.
     fn client(&mut self) -> ClientId {
         let place = self.random.below(3) as usize;
         self.client_at(place)
     }
 
-    /// Returns the client at this index of [`RESERVE_POLICIES`], after ending its wait.
+    /// Ends the wait of the client at this index of [`RESERVE_POLICIES`], and returns the client.
     pub fn client_at(&mut self, place: usize) -> ClientId {
         let client = self.clients[place];
         self.access.0.borrow_mut().1.cancel_wait(client);
@@ -253,7 +253,7 @@ impl Life {
         }
     }
 
-    /// Returns the ID of an accepted job.
+    /// Puts a job. Returns its ID, or `None` if the job was refused.
     pub fn put(&mut self, client: ClientId, tube: &[u8], pri: u32, delay: Span) -> Option<u64> {
         let body = self.body();
         let ttr = Span::from_secs(self.random.pick(&[1, 2, 1000]));
@@ -316,7 +316,7 @@ impl Life {
         self.advance();
     }
 
-    /// Informs the model which changes are durable by now.
+    /// Informs the model up to which position the changes are durable.
     fn advance(&mut self) {
         self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }
@@ -327,8 +327,8 @@ impl Life {
             let more = self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             let pending = self.access.with(|journal, _| journal.position) > self.wal.written();
-            // A retired segment is removed one round after the log became durable, so the second idle round is the
-            // last.
+            // A retired segment is removed one round after the log has become durable, so nothing is left to do after
+            // two idle rounds.
             idle += usize::from(!more && !pending);
             if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
                 break;
@@ -346,7 +346,7 @@ pub fn settings(segment_size: u64, mode: SyncMode) -> BinlogSettings {
     BinlogSettings::new(segment_size, mode)
 }
 
-/// The queue time at the first start.
+/// The queue's time at the first start.
 pub fn dawn() -> Time {
     Time::from_nanos(Duration::from_secs(1_700_000_000).as_nanos() as u64)
 }

@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::verbs;
 
 impl Life {
-    /// Checks the state that would be recovered if the power failed now.
+    /// Checks the state that a server would recover if the power failed now.
     fn check_cut(&mut self, seed: u64) {
         self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(seed);
@@ -107,7 +107,7 @@ fn a_full_disk_accepts_all_deletes_and_recovers() {
     }
 }
 
-/// Fills the disk with jobs that expire, until the log has no space even for a result.
+/// Fills the disk with jobs that expire, until the log has space for no more results.
 fn fill_with_options(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
@@ -128,7 +128,7 @@ fn fill_with_options(life: &mut Life) -> Vec<JobId> {
 }
 
 impl Life {
-    /// Describes the state of a job and the numbers of its reservations, lost reservations and failures.
+    /// Describes the state of a job, with the numbers of its reservations, lost reservations and failures.
     fn look(&self, job: JobId) -> String {
         let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
@@ -136,7 +136,7 @@ impl Life {
         format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
     }
 
-    /// Reserves all available jobs and waits until all reservations have expired.
+    /// Reserves all available jobs, and waits until all reservations have expired.
     fn lose_all(&mut self) {
         let [leaser, sleeper] = [4, 3].map(|place| self.client_at(place));
         for _ in 0..3 {
@@ -171,7 +171,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
         life.check_cut(seed);
         life.lose_all();
         life.settle();
-        // Leases end after 10 seconds, and times to live 100 seconds later.
+        // Leases expire after 10 seconds, and times to live end 100 seconds later.
         for seconds in [10, 100] {
             life.now = life.now + Span::from_secs(seconds);
             life.tick();
@@ -249,7 +249,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
         "seed {seed}: {used} bytes are used, and {} known of",
         stats.disk
     );
-    // A record can be as large as a segment, and copies of the pauses can fill half of a segment.
+    // Beyond the bound, a record can be as large as a segment, and copies of pauses can fill half of a segment.
     assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
     cuts + 1
 }
@@ -266,7 +266,7 @@ fn no_acknowledged_change_is_lost_by_a_power_cut_after_failures() {
     println!("failing disks: {cuts} power cuts in {seed} lives");
 }
 
-/// The live items of the oldest segment need a segment that is larger than usual.
+/// In this run, the live items of the oldest segment need a segment that is larger than usual.
 #[test]
 fn a_disk_with_space_again_is_compacted_into_a_large_segment() {
     unlucky_life(14, SyncMode::Every(50));
@@ -305,7 +305,7 @@ fn a_large_kick_on_a_full_disk_leaves_space_for_deletes() {
             life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
             life.settle();
         }
-        // The log has not encountered the full disk yet.
+        // The disk is full from now on, which the log has not noticed yet.
         disk.set_capacity(disk.used(""));
         assert_eq!(life.health(), Health::Ok);
         assert!(life.kick_all(client) < size / 4, "seed {seed}: there is no room for all");
@@ -321,7 +321,7 @@ fn a_large_kick_on_a_full_disk_leaves_space_for_deletes() {
     }
 }
 
-/// A server that starts on a full disk must execute commands that need no log space, and refuse the others.
+/// A server that starts on a full disk must execute commands that need no log space, and refuse all other commands.
 #[test]
 fn a_start_on_a_full_disk_accepts_deletes_and_recovers() {
     for seed in 0..8 {
@@ -336,14 +336,14 @@ fn a_start_on_a_full_disk_accepts_deletes_and_recovers() {
             life.settle();
         }
         assert_eq!(life.health(), Health::Full, "seed {seed}");
-        // While the server is down, another program uses the free space.
+        // Another program fills the disk while the server is down.
         let disk = if seed % 2 == 0 { disk.kill(seed) } else { disk.power_cut(seed) };
         disk.set_capacity(disk.used(""));
         let mut life = Life::begin(disk.clone(), how, life.now, seed).expect("a start on a full disk");
         assert_eq!(life.model.ids().len(), jobs.len());
         life.settle();
         let client = life.first_client();
-        // At its start, the server removed unused prepared segments, which leaves space for some jobs.
+        // At its start, the server has removed unused prepared segments, so the disk has space for some jobs.
         while let Some(job) = life.put(client, b"a", 1, Span::ZERO) {
             jobs.push(job);
             life.settle();

@@ -1,6 +1,6 @@
 //! An independent reader of the segment format, written from the manual page instead of the server's code.
 //!
-//! Owns a second implementation of reading damaged segments, and creates records that the server would never write.
+//! Owns a second implementation of reading damaged segments. Can create records that the server never writes.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn check(segment: Segment, at: usize, length: u32, rest: &[u8]) -> u32 {
     crc32fast::hash(&bytes)
 }
 
-/// Returns a record for offset `at` in a segment.
+/// Returns a record that is valid at offset `at` of a segment.
 pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
     let mut rest = vec![kind];
@@ -50,14 +50,14 @@ pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> 
     [&length.to_le_bytes(), &check.to_le_bytes(), &*rest, payload].concat()
 }
 
-/// Returns a segment header without an epoch. `numbers` are the fields after the log and the segment number, in the
-/// order of the manual page.
+/// Returns a segment header without an epoch. `numbers` are the fields that follow the log and the segment number in
+/// the manual page.
 pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
     epoch_header(segment, numbers, [0; 2])
 }
 
-/// Returns a segment header with the epochs of the process that started the segment and of the process that wrote the
-/// preceding data.
+/// Like `header`, with two epochs: of the process that started the segment, and of the process that wrote the preceding
+/// data.
 pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Vec<u8> {
     let mut bytes = b"beanpole\x03\0\0\0".to_vec();
     for number in [segment.log, segment.number].into_iter().chain(numbers).chain(epochs) {
@@ -78,7 +78,7 @@ pub struct Header {
     pub oldest: u64,
 }
 
-/// Returns `None` if both copies are damaged.
+/// Decodes a segment header. Returns `None` if both copies are damaged.
 fn read_header(bytes: &[u8]) -> Option<Header> {
     let mut copies = bytes.chunks_exact(COPY).take(2);
     let copy = copies.find(|copy| crc32fast::hash(&copy[..92]).to_le_bytes() == copy[92..])?;
@@ -86,7 +86,7 @@ fn read_header(bytes: &[u8]) -> Option<Header> {
     Some(Header { log: number(copy, 12), before: pair(28), oldest: number(copy, 44), synced: pair(52) })
 }
 
-/// Returns all records with valid checksums at any offset.
+/// Returns all records that have valid checksums, at any offset.
 pub fn records(segment: Segment, bytes: &[u8]) -> Vec<Found<'_>> {
     let mut found = Vec::new();
     let mut at = HEADER;
@@ -176,7 +176,7 @@ impl Job {
         (id, job)
     }
 
-    /// Decodes the fields that not all jobs have.
+    /// Decodes a job with the fields that only some jobs have.
     fn read(kind: u8, rest: &[u8]) -> Job {
         if kind.is_ascii_uppercase() {
             return Job { body: rest.to_vec(), ..Job::default() };
@@ -212,7 +212,7 @@ impl Job {
             return;
         }
         let count = || u32::from_le_bytes(payload[8..12].try_into().expect("four bytes"));
-        // A reason (W) or a new priority (U) does not end the lease.
+        // A failure reason (W) or a new priority (U) does not end the lease.
         if !b"WU".contains(&kind) {
             self.leased = None;
         }
@@ -233,8 +233,8 @@ impl Job {
     }
 }
 
-/// Returns the jobs by ID. Reads up to the first gap that the log does not declare synced, and ignores unneeded
-/// segments.
+/// Returns the jobs by ID. Reads up to the first gap that the log does not declare synced. Ignores segments that the
+/// log no longer needs.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     let headers = || segments.iter().filter_map(|(_, bytes)| read_header(bytes));
     let Some(log) = headers().next().map(|header| header.log) else { return BTreeMap::new() };
@@ -290,7 +290,7 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
     }
 }
 
-/// Returns the last sync position that a segment records.
+/// Returns the last synced position that a segment records.
 fn last_synced(segment: Segment, bytes: &[u8]) -> (u64, u64) {
     let header = read_header(bytes).map(|header| header.synced);
     let stated = records(segment, bytes).into_iter().filter_map(|found| match found.kind {

@@ -1,6 +1,6 @@
 //! Opens random bytes as segments.
 //!
-//! Whatever the directory contains, the server must not panic, hang or use much memory.
+//! With any directory contents, the server must not panic, hang or use much memory.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Body, Engine, NewJob, Span};
@@ -28,7 +28,7 @@ fn open(disk: &Disk) {
         wal.maintain(&access, true);
         assert!(wal.write(&access) && wal.sync(&access));
     });
-    // A ready job whose records are from the future can be delayed after a restart.
+    // A ready job can be delayed after a restart, if its records are from the future.
     let counts = |engine: &Engine| {
         let jobs = engine.stats().jobs;
         [jobs.ready + jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled, jobs.finished]
@@ -92,7 +92,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// The records have valid checksums and random fields.
+/// Opens records that have valid checksums and random fields.
 #[test]
 fn random_records() {
     for seed in 0..rounds() {
@@ -147,8 +147,8 @@ fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
 }
 
 fn full(kind: u8, random: &mut Random) -> Vec<u8> {
-    // In an encoded number, all bytes except the last have the top bit set. Some of these numbers are too long to be
-    // valid.
+    // In an encoded number, all bytes except the last have the top bit set. Some of the random numbers are too long to
+    // be valid.
     let number = |random: &mut Random, longest: u64| {
         let length = random.below(longest) as usize;
         let mut bytes: Vec<u8> = random.bytes(length).iter().map(|byte| byte | 0x80).collect();
@@ -186,7 +186,7 @@ fn full(kind: u8, random: &mut Random) -> Vec<u8> {
     payload
 }
 
-/// Appends random job options, which are usually valid.
+/// Appends random job options. Most of them are valid.
 fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) {
     let kind = random.pick(b"-nbi");
     let dedup_key = match kind {
@@ -205,7 +205,7 @@ fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) 
     let reducer = random.below(3) as usize;
     payload.extend((dedup_key as u16).to_le_bytes());
     payload.extend((reducer as u16).to_le_bytes());
-    // Few different values make duplicates likely.
+    // With few different values, duplicates are likely.
     payload.extend(std::iter::repeat_n(random.next() as u8 & 1, dedup_key));
     payload.extend(random.bytes(reducer));
 }

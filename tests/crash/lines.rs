@@ -1,6 +1,6 @@
 //! Captures the warnings and errors that the server logs for operators.
 //!
-//! Owns the captured lines of the current thread. Each test runs in its own thread and sees only its own lines.
+//! Owns the captured lines of the current thread. Tests run in separate threads, so each test sees only its own lines.
 
 use std::cell::RefCell;
 

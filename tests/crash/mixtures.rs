@@ -1,8 +1,8 @@
-//! Tests log files from different times or from diverged servers, and damage at random places.
+//! Tests logs whose files are from different times or from diverged servers, and damage at random places.
 //!
-//! The jobs in a mixture of files must form a state that the queue once had, or the server must report damage. One
-//! damaged byte must affect at most the record that contains it, and IDs must not be reused. The variable `MIXTURES`
-//! sets the number of samples.
+//! From a mixture of files, the server must recover a state that the queue once had, or must report damage. One damaged
+//! byte must affect at most the record that contains it, and IDs must not be reused. The variable `MIXTURES` sets the
+//! number of samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ type Jobs = BTreeMap<u64, String>;
 
 const SIZE: u64 = 4096;
 
-/// All record kinds except reserved IDs, which would require half a million jobs.
+/// All record kinds except the record that reserves IDs, which requires half a million jobs.
 const KINDS: &[u8] = b"PJpjRLBKXAODZNCSGTUEMQWHFY";
 
 /// The size of the record of a clean stop in bytes.
@@ -56,7 +56,7 @@ fn jobs(engine: &Engine) -> Jobs {
     texts.collect()
 }
 
-/// Recovers a queue. Returns the jobs, the reported problems, and the highest ID that may have been assigned before.
+/// Recovers a queue. Returns the jobs, the reported problems, and the highest ID that may have been assigned.
 fn look(files: &Files) -> Result<(Jobs, Vec<String>, u64), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
@@ -110,7 +110,7 @@ impl Past {
     }
 }
 
-/// Takes each file randomly from `one` or `other`, or omits it.
+/// Takes each file randomly from `one` or `other`. Omits some files that only one of them contains.
 fn mixture(one: &Files, other: &Files, random: &mut Random) -> Files {
     let numbers: BTreeSet<u64> = one.keys().chain(other.keys()).copied().collect();
     let mut mixed = Files::new();
@@ -165,7 +165,7 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     let (mut random, mut refused) = (Random::new(2), 0);
     for seed in 0..4 {
         let (before, common) = Past::of(100 * seed, Disk::new(seed));
-        // Both histories begin with the same operations, so their files have similar sizes.
+        // Both histories begin with the same operations, so that their files have similar sizes.
         let [one, other] = [1, 2].map(|side| {
             let disk = common.kill(side);
             let mut past = Past::default();
@@ -189,13 +189,13 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     assert!(refused > 0, "some of the mixtures are refused");
 }
 
-/// The files at one moment, and the index of the newest state that was durable by then.
+/// The files at one moment, and the index of the newest state that was durable at this moment.
 struct Moment {
     files: Files,
     durable: usize,
 }
 
-/// Runs one server that rewrites and removes segments all the time. Returns the states of the queue in order, and the
+/// Runs one server that continuously rewrites and removes segments. Returns the states of the queue in order, and the
 /// moments between the steps of the log's threads.
 fn moments(size: u64, seed: u64) -> (Vec<Jobs>, Vec<Moment>) {
     let disk = Disk::new(seed);
@@ -251,7 +251,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_reported() {
         let (states, moments) = moments(600 + 200 * seed, seed);
         for sample in 0..samples / 8 {
             let (copy, durable) = plain_copy(&moments, &mut random);
-            // An empty directory is a new log.
+            // An empty directory is not damaged: it is a new log.
             let Some(Ok((found, problems, _))) = (!copy.is_empty()).then(|| look(&copy)) else { continue };
             let is_started = start(&disk(&copy), settings(SIZE, SyncMode::Always).strictly(), dawn()).is_ok();
             whole += u64::from(is_started);
@@ -263,7 +263,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_reported() {
     assert!(whole > samples / 8, "too few copies are complete");
 }
 
-/// A log with all kinds of records, written by six servers in sequence. Only the last one stopped cleanly.
+/// A log with all kinds of records, written by six servers in sequence. Only the last server has stopped cleanly.
 struct Varied {
     files: Files,
     jobs: Jobs,
@@ -271,7 +271,7 @@ struct Varied {
 }
 
 impl Varied {
-    /// Each server leaves `more` additional jobs.
+    /// Creates the log. Each server leaves `more` additional jobs.
     fn new(size: u64, steps: u64, more: u64, seed: u64) -> Varied {
         let (mut disk, mut last) = (Disk::new(seed), 0);
         for life in 0..6 {
@@ -306,7 +306,7 @@ impl Varied {
         self.files.values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Recovers damaged files, and checks the number of read bytes and that no ID is reused.
+    /// Recovers damaged files. Checks the number of bytes that the server has read, and that no ID is reused.
     fn look(&self, damaged: &Files, what: &str) -> Result<(Jobs, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
         let found = inspect(&disk, &mut engine);
@@ -319,7 +319,7 @@ impl Varied {
         Ok((jobs(&engine), found.report.problems))
     }
 
-    /// Returns two random segment numbers in ascending order, which are equal if there is only one segment.
+    /// Returns two random segment numbers in ascending order. They are equal if there is only one segment.
     fn two(&self, random: &mut Random) -> [u64; 2] {
         let numbers: Vec<u64> = self.files.keys().copied().collect();
         let first = random.below(numbers.len() as u64) as usize;

@@ -1,7 +1,7 @@
 //! Predicts the state that the log must recover.
 //!
-//! Owns the durable state of each job, and the changes that are not durable yet. A crash can lose any of these changes.
-//! [`Model::compare`] checks that a recovered queue is in a permitted state.
+//! Owns the durable state of each job, and its later changes, any of which a crash can lose. [`Model::compare`] checks
+//! that a recovered queue is in a permitted state.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct View {
     delay: u64,
     ttr: u64,
     created: u64,
-    /// r: ready, d: delayed, b: buried, l: leased, f: finished. A reserved job without a lease counts as ready.
+    /// r: ready, d: delayed, b: buried, h: held, l: leased, f: finished. Jobs reserved without a lease count as ready.
     state: char,
     /// The end of the delay or the lease in nanoseconds, or the position of a buried job in the order of burying.
     due: u64,
@@ -47,14 +47,14 @@ struct Step {
     /// The log position after the change.
     position: u64,
     change: Change,
-    /// `true` if the log can omit the change because log space is short.
+    /// `true` if the log may omit the change when log space is short.
     optional: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
     Put(View),
-    /// The index of an incremented counter in [`View::history`], and the job's state afterwards.
+    /// An incremented counter, as an index of [`View::history`], and the job's state after the increment.
     Count(usize, View),
     /// The number of failures, and the outcome of a finished job.
     Outcome(u8, Option<(bool, Vec<u8>)>),
@@ -63,14 +63,14 @@ enum Change {
 
 #[derive(Clone, Debug)]
 struct Job {
-    /// The possible durable states, usually only one.
+    /// The states of the job that may be durable. There is usually only one.
     base: Vec<Option<View>>,
     steps: Vec<Step>,
     /// The state of the job after the last observed operation.
     last: Option<View>,
 }
 
-/// The changes to a tube's pause: each log position, and the new end of the pause if the tube is paused.
+/// The changes to a tube's pause. Each has a log position and, if the tube is then paused, the end of the pause.
 type Pauses = Vec<(u64, Option<Time>)>;
 
 #[derive(Clone, Debug, Default)]
@@ -82,8 +82,8 @@ pub struct Model {
     last_id: u64,
     /// The highest ID after the last observed operation.
     newest: u64,
-    /// `true` after a disk error: changes that were not durable are written again, and recovery can apply some of them
-    /// twice.
+    /// `true` after a disk error. The log writes changes that were not durable again, so recovery can apply some of
+    /// them twice.
     pub replays: bool,
 }
 
@@ -122,7 +122,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
     })
 }
 
-/// A job without extras has the default options.
+/// Returns a job's options. A job without extras has the default options.
 fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptions {
     let dedup_key = match extras.map_or(&DedupKey::None, |extras| &extras.dedup_key) {
         DedupKey::None => (b'-', Vec::new()),
@@ -143,7 +143,7 @@ fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptio
 }
 
 impl View {
-    /// Returns the job's state after a recovery at the time `now`.
+    /// Returns the state of the job after a recovery at the time `now`.
     fn at(mut self, now: Time) -> View {
         if self.state == 'd' && self.due <= now.nanos() {
             (self.state, self.due) = ('r', 0);
@@ -152,7 +152,7 @@ impl View {
     }
 }
 
-/// Changes to nonexistent or finished jobs have no effect.
+/// Returns the state of a job after a change. A change has no effect on nonexistent and finished jobs.
 fn after(job: &Option<View>, change: &Change) -> Option<View> {
     let over = job.as_ref().is_some_and(|job| job.state == 'f');
     match change {
@@ -188,7 +188,7 @@ fn after(job: &Option<View>, change: &Change) -> Option<View> {
     }
 }
 
-/// Adds the results of applying the change to each state in `ways`.
+/// Adds the results of applying the change to each state in `ways`, because the change may be lost or not.
 fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
     let mut more: Vec<Option<View>> = ways.iter().map(|way| after(way, change)).collect();
     ways.append(&mut more);
@@ -241,7 +241,7 @@ impl Job {
         let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
             None => {
-                // If the lease expires in the command that finishes the job, the log can contain only the end of the
+                // If the lease expires in the command that finishes the job, the log may contain only the end of the
                 // lease.
                 if before.state == 'l' {
                     let mut lost = before.clone();
@@ -252,12 +252,12 @@ impl Job {
             }
             Some(view) => {
                 let changed = |place: &usize| view.history[*place] != before.history[*place];
-                // The order in which the counters change. A reservation can be lost before the job is buried, and the
-                // job can be reserved again afterwards.
+                // The order in which the counters change. The job can lose a reservation before it is buried, and can
+                // be reserved again afterwards.
                 let order = if view.state == 'b' { [2, 4, 1, 0, 3] } else { [3, 2, 4, 1, 0] };
                 let verdict = view.fails != before.fails || view.outcome.is_some() && before.outcome.is_none();
                 let lost = changed(&1);
-                // An outcome is recorded after earlier leases have ended, and before the job is reserved or buried
+                // The log records an outcome after earlier leases have ended, and before the job is reserved or buried
                 // again.
                 let (first, then): (Vec<usize>, Vec<usize>) = order
                     .into_iter()
@@ -265,17 +265,17 @@ impl Job {
                     .partition(|place| verdict && (*place == 1 || view.outcome.is_some()));
                 let mut step = view.clone();
                 let mut count = |place: usize, push: &mut dyn FnMut(Change, bool)| {
-                    // Between a release or kick and a new reservation by the same command, the job was ready.
+                    // If one command releases or kicks the job and reserves it again, the job was ready in between.
                     if place == 2 && view.state == 'r' {
                         (step.state, step.due) = ('r', 0);
                     }
-                    // If log space is short, changes caused by timers are the first to be omitted.
+                    // If log space is short, the log first omits changes that timers have caused.
                     let optional = short && (place < 2 || place == 3 && lost);
                     push(Change::Count(place, step.clone()), optional);
                 };
                 first.into_iter().for_each(|place| count(place, &mut push));
                 if verdict {
-                    // The job failed without a worker's report, because a lost reservation was its last attempt.
+                    // No worker has reported this failure: the job lost its last reservation.
                     let spent = view.fails == before.fails && view.outcome.as_ref().is_some_and(|it| !it.0);
                     let optional = short && (spent || changed(&3));
                     push(Change::Outcome(view.fails, view.outcome.clone()), optional);
@@ -288,7 +288,7 @@ impl Job {
 }
 
 impl Model {
-    /// Creates the model of a recovered queue, whose state is completely durable.
+    /// Creates the model of a recovered queue, all of whose state is durable.
     pub fn of(engine: &Engine, ids: impl Iterator<Item = u64>) -> Model {
         let job = |id| {
             let view = view(engine, id)?;
@@ -305,7 +305,7 @@ impl Model {
     }
 
     /// Records the effects of an operation whose log records end at `position`. `put` is the ID of a new job, if any.
-    /// `short` means that the log can omit counters.
+    /// If `short` is `true`, the log can omit counters.
     pub fn observe(&mut self, engine: &Engine, put: Option<u64>, position: u64, short: bool) {
         for (id, job) in &mut self.jobs {
             if job.last.is_some() {
@@ -381,13 +381,12 @@ impl Model {
             self.compare_prefix(engine, now)?;
         }
         self.compare_uniques(engine)?;
-        // A worker may have received the newest job before any disk contained it. Its ID must still not be reused.
+        // Even if a worker received the newest job before any disk contained it, the ID of the job must not be reused.
         self.compare_newest(engine)?;
         self.compare_pauses(engine, now)
     }
 
-    /// Checks that the states of all jobs belong to the same moment, because recovery must restore a prefix of the
-    /// history.
+    /// Checks that one moment explains the states of all jobs, because recovery must restore a prefix of the history.
     fn compare_prefix(&self, engine: &Engine, now: Time) -> Result<(), String> {
         let steps = || self.jobs.values().flat_map(|job| &job.steps);
         let mut moments: Vec<u64> = steps().map(|step| step.position).chain([self.safe]).collect();
@@ -428,14 +427,14 @@ impl Model {
         }
         for ((kind, dedup_key), ids) in sharing {
             let right = match kind {
-                // Two jobs can share a key only if damage removed the delete of one of them.
+                // Two jobs can share a key only if the delete of one of them was in a damaged record.
                 b'i' => engine
                     .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
                     .is_some_and(|it| ids.contains(&it)),
                 b'n' => find_name(engine, &dedup_key).is_some_and(|it| {
                     let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
-                    // If several jobs share the key, a search can find any buried one. Damage can also leave two jobs
-                    // with this key in one tube, one of them buried.
+                    // If several jobs share the key, a search can find any buried one. After damage, one tube can also
+                    // contain two jobs with this key, one of them buried.
                     it == ids[0] || ids.contains(&it) && (engine.is_buried(ids[0]) || tube(it) == tube(ids[0]))
                 }),
                 _ => true,

@@ -1,6 +1,6 @@
-//! Crashes the server while a tube is flushed or its jobs are moved. Such a command is executed in several portions.
+//! Crashes the server while it flushes a tube or moves the tube's jobs. These commands run in several portions.
 //!
-//! After recovery, the command must have affected all jobs of the tube or none.
+//! After recovery, the command must have affected either all jobs of the tube or none.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Engine, Flush, JobView, MoveJobs, Progress, Span, State};
@@ -12,7 +12,7 @@ const JOBS: usize = 30;
 
 const MOVED: usize = 20;
 
-/// Steps in a portion of a command, so few that a command needs many portions.
+/// The number of steps in a portion, so small that a command needs many portions.
 const STEPS: u64 = 24;
 
 enum Command {
@@ -46,8 +46,8 @@ fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progr
     progress
 }
 
-/// Runs a command on a disk that crashes at operation `point`, and then starts the server twice. Returns whether the
-/// crash interrupted the command, and whether the disk crashed.
+/// Runs a command on a disk that crashes at operation `point`, and then starts the server twice. Returns `true` if the
+/// crash interrupted the command, and `true` if the disk crashed.
 fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     let case = format!("moves {moves}, segments of {size}, operation {point}");
     let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");

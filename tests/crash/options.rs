@@ -1,4 +1,4 @@
-//! Random operations with jobs that have options, and with the workers that process such jobs.
+//! Random operations on jobs with options, and of the workers that process these jobs.
 //!
 //! Extends [`Life`] with the requests of producers and workers of all protocols. Must not check results; `model` does.
 
@@ -7,14 +7,14 @@ use beanpole::internals::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOp
 use crate::driver::{Life, RESERVE_POLICIES, TUBES};
 use crate::verbs;
 
-/// Unique names and bodies. With few of them, random submissions often have the same name.
+/// Unique names and bodies. There are only three, so random submissions often have the same name.
 const SHARED: [&[u8]; 3] = [b"one", b"two", b"a name that is rather long for the name of a job"];
 
 /// The index of the client that grabs jobs.
 const SLEEPER: usize = 3;
 const LEASER: usize = 4;
 
-/// The maximum number of jobs excluded from the log.
+/// The maximum number of jobs that are excluded from the log.
 const MAX_VOLATILE: usize = 10;
 
 impl Life {
@@ -61,7 +61,7 @@ impl Life {
         }
     }
 
-    /// Submits a job in the foreground or background. The server joins jobs with the same unique name.
+    /// Submits a job in the foreground or background. The server joins submissions with the same unique name.
     fn submit_tracked(&mut self) {
         let shared = self.random.pick(&SHARED);
         let dedup_key = match self.random.below(3) {
@@ -174,7 +174,7 @@ impl Life {
         }
     }
 
-    /// Reports the outcome of a job, from any client. If the log lacks space, the report must have no effect.
+    /// Reports the outcome of a job from any client. If the log lacks space, the report must have no effect.
     fn complete(&mut self, job: JobId) {
         let outcome = self.outcome();
         let size = match &outcome {

@@ -1,6 +1,6 @@
-//! Specific histories of jobs with options that random runs find too rarely.
+//! Tests specific histories of jobs with options that random runs find too rarely.
 //!
-//! Contains one test for each past or potential defect in outcomes, leases and joined jobs.
+//! Contains one test for each past or potential defect in outcomes, leases and repeated submissions.
 
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{
@@ -24,7 +24,7 @@ fn new(body: &[u8]) -> NewJob {
     NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(5), body: Body::from(body.to_vec()) }
 }
 
-/// Returns options with a retained outcome.
+/// Returns the options of a job whose outcome is retained.
 pub fn kept(number: u8) -> JobOptions {
     JobOptions { completion: CompletionPolicy::Keep, dedup_key: DedupKey::Id([number; 16]), ..JobOptions::default() }
 }
@@ -40,12 +40,12 @@ fn named(name: &[u8], durable: bool) -> JobOptions {
 }
 
 impl Life {
-    /// Panics if the log lacks space.
+    /// Submits a job. Panics if the log lacks space.
     fn submit_plainly(&mut self, body: &[u8], options: JobOptions) -> JobId {
         self.try_submit(body, options).expect("room for a job")
     }
 
-    /// Returns `None` if the log lacks space.
+    /// Submits a job. Returns `None` if the log lacks space.
     pub fn try_submit(&mut self, body: &[u8], options: JobOptions) -> Option<JobId> {
         let client = self.first_client();
         let durable = options.durable;
@@ -74,7 +74,7 @@ impl Life {
         assert!(self.wal.write(&self.access) && self.wal.sync(&self.access));
     }
 
-    /// Recovers the queue as after a power failure now, and checks it against the model.
+    /// Recovers the queue as if the power failed now, and compares it with the model.
     fn cut(&mut self) -> Engine {
         self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(1);
@@ -104,7 +104,7 @@ fn an_outcome_recorded_twice_counts_once() {
     let mut life = life(&disk, 4096);
     let job = life.submit_plainly(b"body", kept(1));
     life.save();
-    // The sync after the reservation and the outcome fails. The log writes both records again to another segment.
+    // The sync after the reservation and the outcome fails, so the log writes both records again to another segment.
     let client = life.first_client();
     life.turn(|engine, now| {
         engine.reserve_job(client, job, now).expect("a ready job");
@@ -178,7 +178,8 @@ fn joining_a_volatile_job_makes_it_durable() {
     assert_eq!(find_name(&back, b"n"), Some(job));
     assert_eq!(back.any_job(job).expect("a job").state(), State::Ready);
     assert_eq!(back.any_job(job).expect("a job").history().reserves, 1);
-    // Canceling removes a leased job immediately. A new job with the same name must be independent of it.
+    // Canceling removes a leased job immediately. A new job with the same name must not be joined with the canceled
+    // job.
     life.turn(|engine, now| {
         assert!(engine.cancel(job, now));
         None

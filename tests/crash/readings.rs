@@ -1,7 +1,7 @@
-//! Tests the recovery of handwritten segments with one anomaly each.
+//! Tests the recovery of handwritten segments, each of which has one anomaly.
 //!
-//! Covers cases that random runs rarely produce: boundaries of damage and of the log, IDs that occur only in other
-//! records, and foreign files.
+//! Covers cases that random runs rarely produce: boundaries of damage and of the log, IDs that occur only in records
+//! without the job, and foreign files.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::format::{header, record, Segment, HEADER};
 
 const LOG: u64 = 77;
 
-/// The number of IDs that recovery leaves unused if records are missing.
+/// The number of IDs that a recovery skips if records are missing.
 const AHEAD: u64 = 4 << 20;
 
 /// Maximum distance between the segment numbers of one log.
 const NEAR: u64 = 1 << 20;
 
-/// Returns a segment header. The previous segment ends after `before` bytes, or does not exist if this is 0. The log is
-/// synced up to `synced`.
+/// Returns a segment header. The previous segment ends after `before` bytes, or does not exist if `before` is 0. The
+/// log is synced up to `synced`.
 fn begin(number: u64, before: u64, synced: (u64, u64)) -> Vec<u8> {
     let place = if before == 0 { [0, 0] } else { [number - 1, before] };
     header(Segment { log: LOG, number }, [place[0], place[1], 1, synced.0, synced.1, 10])
@@ -115,15 +115,15 @@ fn data_after_the_last_record_of_the_last_segment_is_a_torn_write() {
 
 #[test]
 fn the_very_first_segment_has_no_predecessor() {
-    // Whatever its header says, the first segment is the oldest one needed.
+    // The first segment is the oldest one that is needed, even if its header contains another number.
     for oldest in [0, 1] {
         let first = header(Segment { log: LOG, number: 1 }, [0, 0, oldest, 0, 0, 10]);
         assert!(look(&disk(&[(1, first)])).report.problems.is_empty(), "{oldest}");
     }
 }
 
-/// A disk with read errors: one file can be read only up to its header, or the files are shorter than their reported
-/// sizes.
+/// A disk with read errors: either one file can be read only up to its header, or all files are shorter than their
+/// reported sizes.
 struct Odd {
     disk: Disk,
     unreadable: String,
@@ -196,8 +196,8 @@ fn an_id_in_a_single_record_is_not_reused() {
     let mut bytes = begin(1, 0, (0, 0));
     put(&mut bytes, 1, GIVEN);
     assert_eq!(look(&disk(&[(1, bytes.clone())])).last_id, GIVEN);
-    // Damaged records may have contained higher IDs. Recovery therefore skips IDs, unless only the record of the clean
-    // stop is damaged.
+    // Damaged records may have contained higher IDs. A recovery therefore skips IDs, unless only the record of the
+    // clean stop is damaged.
     let end = bytes.len() as u64;
     synced(&mut bytes, 1, (1, end));
     bytes[20] ^= 1;
@@ -245,7 +245,7 @@ fn a_log_continues_after_all_nearby_segment_numbers() {
     assert_eq!(goes_on_in(&disk(&[(1, one())])), 2);
     assert_eq!(goes_on_in(&disk(&[(1, one()), (4, vec![0; 100])])), 5, "nothing was written to it");
     for (other, next) in [(3, 4), (NEAR + 1, NEAR + 2), (NEAR + 2, 3)] {
-        // Of two logs in one directory, the log with more segments wins.
+        // Of two logs in one directory, the server recovers the log with more segments.
         let mut second = begin(2, one().len() as u64, (0, 0));
         put(&mut second, 2, 2);
         let foreign = header(Segment { log: LOG + 1, number: other }, [0, 0, 1, 0, 0, 10]);
@@ -317,7 +317,7 @@ fn a_copy_contains_only_readable_bytes() {
     assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
 }
 
-/// The server removes two segments while a backup copies the second one.
+/// Simulates a server that removes two segments while a backup copies the second segment.
 struct Shrinking(Disk);
 
 impl Storage for Shrinking {

@@ -2,8 +2,8 @@
 //! the model.
 //!
 //! Owns the restarts: a clean stop follows a full sync, and a kill loses unwritten changes. `BEANPOLE_SEEDS=5000 cargo
-//! test --release --test crash restarts` runs 5000 seeds. Must not duplicate the engine's rules; the reference model
-//! implements them.
+//! test --release --test crash restarts` runs 5000 seeds. Must not duplicate the engine's rules, which the reference
+//! model implements.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn play(kind: Kind, seed: u64) -> Result<(), String> {
     let mut now = stage.start;
     let mut model = Model::new(stage.limits.clone());
     let mut server = Server::start(Disk::new(seed), &stage, now);
-    // The state of the model at the last write of the log.
+    // The state of the model when the log was last written completely.
     let mut written = model.clone();
     for left in (0..STEPS).rev() {
         if random.once_in(40) {

@@ -1,8 +1,8 @@
 //! Records the complete queue after each command, in the form that the log must recover.
 //!
 //! Covers jobs with tags, keys of ended jobs, and tube limits. [`Snapshots::compare`] checks that a recovered queue
-//! equals a recorded state, or a state within a command that a crash interrupted. Must not be used with a log that
-//! lacks space, because the log then omits records.
+//! equals a recorded state, or a possible state during the command that a crash interrupted. Must not be used with a
+//! log that lacks space, because the log then omits records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ struct Standing {
     history: [u32; 5],
     fails: u8,
     outcome: Option<(bool, Vec<u8>)>,
-    /// The reason of the last failure, which the log stores in a record of its own.
+    /// The reason of the last failure, which the log stores in a separate record.
     reason: Vec<u8>,
     /// The text form of the groups that the job belongs to or waits for.
     ties: String,
@@ -55,7 +55,7 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
     let schedule = options.and_then(|options| options.schedule);
     let initial = schedule.map(|schedule| StoredSchedule { due: Time::NEVER, count: RunCount::default(), ..schedule });
     let fixed = fixed.map(|options| StoredOptions { schedule: initial, ..options });
-    // For a job without tags, the log stores options only if the job belongs to a group.
+    // The log stores the options of a job without tags only if the job belongs to a group.
     let fixed = fixed.filter(|options| *options != plain());
     let body = &job.body().bytes()[..engine.payload_len(job)];
     let history = match schedule.map(|schedule| schedule.count) {
@@ -114,7 +114,7 @@ impl Standing {
         standing
     }
 
-    /// `true` if the job can have this state after a crash during the command between `before` and `after`.
+    /// `true` if a crash during the command between `before` and `after` can leave the job in this state.
     fn is_within(&self, before: Option<&Standing>, after: Option<&Standing>) -> bool {
         let ends = || before.into_iter().chain(after);
         let same = ends().all(|end| end.fixed == self.fixed);
@@ -126,7 +126,7 @@ impl Standing {
 }
 
 impl Snapshot {
-    /// The log records of the queue end at `position`.
+    /// Records the state of the queue. The queue's log records end at `position`.
     pub fn of(engine: &Engine, position: u64) -> Snapshot {
         let jobs = engine.jobs().filter(|job| !job.is_volatile());
         let keys = engine.ended_keys().map(|ended| {
@@ -157,7 +157,7 @@ impl Snapshot {
     }
 }
 
-/// Fails unless each job, key and limit in `found` equals its state in `before` or `after`.
+/// Returns an error unless each job, key and limit in `found` equals its state in `before` or `after`.
 fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), String> {
     let ids: BTreeSet<u64> = [before, after, found].iter().flat_map(|it| it.jobs.keys().copied()).collect();
     for id in ids {
@@ -173,7 +173,7 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
         if is != old && is != new {
             return Err(format!("key {name:?} was {old:?}, became {new:?}, is {is:?}"));
         }
-        // A missing key of an ended job is an error, unless the job still exists or its key still refuses duplicates.
+        // A missing key of an ended job is an error, unless the job still exists or its key still prevents duplicates.
         if let (None, Some((id, _)), None) = (old, new, is) {
             if before.jobs.contains_key(id) && !found.jobs.contains_key(id) {
                 return Err(format!("neither job {id} nor its key {name:?} is there"));
@@ -214,13 +214,13 @@ impl Snapshots {
         self.0.push(snapshot);
     }
 
-    /// Removes snapshots that can no longer be recovered, because everything up to the log position `safe` is durable.
+    /// Removes snapshots that cannot be recovered any more: all changes up to the log position `safe` are durable.
     pub fn advance(&mut self, safe: u64) {
         let first = self.0.iter().rposition(|snapshot| snapshot.position <= safe);
         self.0.drain(..first.unwrap_or(0));
     }
 
-    /// Checks that the queue, recovered at `now`, is in a permitted state if everything up to `safe` was durable.
+    /// Checks that the queue, recovered at `now`, is in a permitted state if all changes up to `safe` were durable.
     pub fn compare(&self, engine: &Engine, safe: u64, now: Time) -> Result<(), String> {
         let found = Snapshot::of(engine, 0).at(now);
         let Some(first) = self.0.iter().rposition(|snapshot| snapshot.position <= safe) else { return Ok(()) };

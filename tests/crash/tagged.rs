@@ -1,7 +1,7 @@
 //! Tests tags, keys of ended jobs, moves and limits after a power failure.
 //!
 //! Contains specific cases: the reply to a duplicate before the original is durable, a partly deleted batch, an
-//! interrupted flush, a key of an ended job, and compaction of all of these.
+//! interrupted flush, a key of an ended job, and the compaction of the log with all of these.
 
 use beanpole::internals::binlog::{JournalAccess, SyncMode};
 use beanpole::internals::engine::{
@@ -89,7 +89,7 @@ fn tags_and_their_effects_are_recovered() {
     let other = engine.connect();
     let job = engine.job_stats(first, life.now).expect("a job");
     assert_eq!((job.tube, job.pri, job.state, job.history.releases), (b"t".as_slice(), 7, State::Ready, 2));
-    // The recovered job still has one attempt, its key and its concurrency limit.
+    // The recovered job still has one more attempt, its key and its concurrency limit.
     engine.reserve_job(other, first, life.now).expect("a job");
     assert!(engine.reserve_job(other, second, life.now).is_none());
     assert!(engine.release(other, first, 7, Span::ZERO, life.now));
@@ -102,7 +102,7 @@ fn tags_and_their_effects_are_recovered() {
     engine.check();
 }
 
-/// The server has reported each failed attempt to a client, so it must survive a restart.
+/// A failed attempt that the server has reported to a client must survive a restart.
 #[test]
 fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     let disk = Disk::new(1);
@@ -145,7 +145,7 @@ fn a_key_outlives_its_job_and_duplicates_wait_for_the_original() {
     assert!(promised.put_count > before.put_count, "the answer promises the original");
     let client = life.first_client();
     verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
-    // Whichever part of the last write survives, the job or its key must exist.
+    // After a torn write of the delete, either the job or its key must exist.
     let torn = disk.power_cut(3);
     let (mut engine, ..) = start(&torn, settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
     let other = engine.connect();
@@ -192,7 +192,7 @@ fn moves_and_limits_are_recovered() {
         let tags = Tags { tube: Some((*b"full").into()), ..Tags::default() };
         assert!(engine.put_tagged(other, new(1), tags, life.now).is_err());
         assert!(engine.tube_stats(b"free", life.now).is_none(), "a tube without a limit and jobs is gone");
-        // The same checks must succeed after compaction.
+        // Compacts the log. The checks must then succeed again.
         for round in 0..400 {
             let id = put_new(&mut life, key(&format!("round{pass}-{round}"), if round < 40 { 1000 } else { 0 }));
             verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
@@ -264,7 +264,7 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     id
 }
 
-/// Finds jobs that share a key in the same order before and after a restart.
+/// Several jobs with the same key must be found in the same order before and after a restart.
 // Tests promise P27 of beanpole-promises(7).
 #[test]
 fn jobs_that_share_a_key_are_found_after_a_restart() {
@@ -277,7 +277,7 @@ fn jobs_that_share_a_key_are_found_after_a_restart() {
     });
     let tags = |tube: &[u8]| Tags { tube: Some(tube.into()), ..key("k", 0) };
     let ids: Vec<JobId> = (0..20).map(|_| dead_letter_of(&mut life, tags(b"mail"))).collect();
-    // Two jobs stay dead letters. Of the other jobs, half are buried.
+    // Two jobs stay dead letters. The other jobs are kicked, and half of them are buried.
     for (place, &id) in ids[2..].iter().rev().enumerate() {
         verb(&mut life, |engine, now| {
             assert_eq!(engine.kick_job(id, now), Ok(true));
@@ -298,7 +298,7 @@ fn jobs_that_share_a_key_are_found_after_a_restart() {
         left.sort_by_key(|id| (engine.is_buried(*id), *id));
         while let Some(first) = left.first() {
             assert_eq!(put(engine), Some(*first));
-            // End the job that is found, or the job that would be found next.
+            // Deletes the job that was found, or the job that would be found next.
             let gone = left.remove(usize::from(left.len() % 3 == 0).min(left.len() - 1));
             assert!(engine.delete_in_any_state(gone, now));
             engine.check();
@@ -321,8 +321,8 @@ fn dead_letter_of(life: &mut Life, tags: Tags) -> JobId {
     id
 }
 
-/// The checks after each command and each start verify that the log's space accounting includes the origins of dead
-/// letters.
+/// The log's space accounting must include the origins of dead letters, which is checked after each command and each
+/// start.
 // Tests promise P29 of beanpole-promises(7).
 #[test]
 fn a_dead_letter_keeps_its_origin() {
@@ -335,7 +335,7 @@ fn a_dead_letter_keeps_its_origin() {
         let _ = engine.kick_job(id, now);
     });
     assert!(life.access.with(|_, engine| engine.job(id).is_none()));
-    // A worker reports the outcome of a job after losing the reservation.
+    // A worker reports the outcome of a job after it has lost the reservation.
     let disk = Disk::new(2);
     let mut life = begin(&disk, dawn());
     let id = dead_letter(&mut life, true, Span::MAX);

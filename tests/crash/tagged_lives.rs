@@ -1,6 +1,6 @@
 //! Crashes the server at random moments while jobs with tags are put, moved and flushed.
 //!
-//! Owns the random operations for tags. `snapshots` checks the recovered state. Other runs cover all other operations.
+//! Owns the random operations for tags. `snapshots` checks the recovered state. Other tests cover all other operations.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::{
@@ -14,10 +14,10 @@ use crate::driver::{dawn, settings, start, Life, TUBES};
 use crate::random::Random;
 use crate::snapshots::{Snapshot, Snapshots};
 
-/// Few different keys, which makes duplicates likely.
+/// Only three keys, so that duplicates are likely.
 const KEYS: [&[u8]; 3] = [b"k", b"0123456789abcdef0123456789abcdef", b"a key that is rather long for the key of a job"];
 
-/// Log space, in bytes, for any operation. With less space, the log would omit records.
+/// Log space that suffices for any operation, in bytes. With less space, the log would omit records.
 const ROOM: u64 = 4000;
 
 fn tags(random: &mut Random) -> Tags {
@@ -48,7 +48,7 @@ fn tags(random: &mut Random) -> Tags {
     Tags { tube, recurs, options }
 }
 
-/// Returns up to two groups. With two, a job can belong to one and wait for the other.
+/// Returns up to two groups. With two groups, a job can belong to one group and wait for the other.
 fn groups(random: &mut Random) -> Vec<GroupTag> {
     let count = random.pick(&[0, 0, 1, 2]);
     let names = KEYS.iter().take(count);
@@ -117,7 +117,7 @@ pub fn step(life: &mut Life) {
     life.look_after();
 }
 
-/// Checks that the queue accepts or refuses each key, as the recovered jobs and the keys of ended jobs require.
+/// Checks that a put with each key is accepted or refused, as the recovered jobs and the keys of ended jobs require.
 fn answers(engine: &mut Engine, now: Time) {
     for (key, tube) in KEYS.iter().flat_map(|key| TUBES.map(|tube| (*key, tube))) {
         let named = DedupKey::Name(key.into());
@@ -196,7 +196,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) ->
 }
 
 fn everywhere(mode: SyncMode, power: bool) {
-    // Fewer runs than in other tests, because a run with tags takes longer.
+    // A run with tags takes longer, so there are fewer runs than in other tests.
     let (configured, mut done, mut seed) = ((configured() / 20).max(60), 0, 1);
     while done < configured {
         let size = [700, 1500, 4096, 8192, 40_000][seed as usize % 5];

@@ -1,4 +1,4 @@
-//! Tests disks that fail repeatedly or at a critical moment. The switch to a new segment must not lose data.
+//! Tests disks that fail repeatedly or at a critical moment. The replacement of a segment must not lose data.
 //!
 //! Covers histories that random runs rarely find: a replacement segment that also fails, a failed sync after
 //! compaction, a stop during the last sync, the removal of very many segments on a full disk, and foreign files.
@@ -47,8 +47,8 @@ fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
     engine.jobs().count()
 }
 
-/// Makes the creation of a segment fail, and then `failures` attempts to replace it. Deletes a job before the last
-/// attempt.
+/// Makes the creation of a segment fail, and then also the first `failures` attempts to replace the segment. Deletes a
+/// job before the last attempt.
 fn fails_again(failures: u64) {
     const SEGMENT: u64 = 1 << 18;
     let disk = Disk::new(3);
@@ -69,7 +69,7 @@ fn fails_again(failures: u64) {
     }
     life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
-    // Compaction has not rewritten the other jobs yet.
+    // Compaction has not copied the other jobs to the new segment yet.
     for disk in [disk.kill(1), disk.power_cut(1)] {
         assert_eq!(found(&disk, SEGMENT, SyncMode::Always, &life), ids.len() - 1, "{failures} failures");
     }
@@ -120,7 +120,7 @@ fn without_syncs_segments_stay_until_their_copies_are_durable() {
         life.wal.sync(&life.access);
         life.wal.maintain(&life.access, true);
     }
-    // The remaining jobs are in segments that were synced before.
+    // The remaining jobs are in segments that were synced before this failure.
     let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
     for id in ids.iter().copied().filter(|id| id % 4 != 0 && *id < 580) {
         delete(&mut life, id);
@@ -157,7 +157,7 @@ fn many_segments_can_be_removed_on_a_full_disk() {
             life.settle();
         }
         disk.set_capacity(disk.used(""));
-        // Larger than `size` if there are many jobs.
+        // The segment size, which is larger than `size` if there are many jobs.
         let segment = life.access.0.borrow().0.wanted_size();
         let (mut kick, mut progress) = (Kick::new(u64::MAX), Progress::More);
         while progress == Progress::More {
@@ -180,7 +180,7 @@ fn many_segments_can_be_removed_on_a_full_disk() {
     }
 }
 
-/// The oldest segment contains live jobs, and the disk has space only for a part of a segment.
+/// A full disk with space for only a part of a segment must be compacted. Its oldest segment contains live jobs.
 #[test]
 fn a_full_disk_is_compacted_into_a_small_segment() {
     let segment = 16 * 1024;
@@ -219,7 +219,7 @@ fn a_file_with_a_distant_number_is_ignored() {
     assert_eq!(found(&disk.kill(1), 4096, SyncMode::Always, &life), count);
 }
 
-/// Shows the contents of `early` until a read starts at `border` or later, and then those of `late`.
+/// Shows the contents of `early` until a read starts at `border` or later, and from then on the contents of `late`.
 struct Grows {
     early: Disk,
     late: Disk,
@@ -277,8 +277,8 @@ fn a_copy_of_a_growing_segment_has_no_gaps() {
     assert!(inspected.report.progress.jobs >= 103);
 }
 
-/// The data of a removed segment has been copied to later segments. Without a sync before the removal, a power failure
-/// loses the copy.
+/// The server copies the data of a segment to later segments before it removes the segment. Without a sync before the
+/// removal, a power failure could lose the copy.
 #[test]
 fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
     let mut removed = 0;
@@ -300,8 +300,8 @@ fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
             disk.crash_at(point);
             let _ = start(&disk, how, life.now);
             let after: Vec<String> = segments(&disk);
-            // Prepared, unused segments do not count. They are newer than the segments with data, but are removed
-            // first.
+            // Prepared, unused segments do not count. They are newer than the segments with data, but the server
+            // removes them first.
             if before.first() == after.first() && before.get(1).is_none_or(|second| after.contains(second)) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Executes whole operations that the engine can split into portions. An engine without a step budget completes an
-//! operation at once.
+//! Executes complete operations that the engine can split into portions. Without a step budget, the engine completes an
+//! operation in one call.
 //!
 //! Owns the arguments of the operations. Must not check their effects.
 

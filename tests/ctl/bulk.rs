@@ -11,7 +11,7 @@ use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
 
-/// Counts the jobs for each combination of properties that an import must preserve: not IDs, ages and counts.
+/// Counts the jobs for each combination of the properties that an import preserves: not IDs, ages and counts.
 fn essence(export: &str) -> BTreeMap<String, u64> {
     let mut jobs = BTreeMap::new();
     for line in export.lines() {
@@ -20,7 +20,7 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
             rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
         };
         let delay: u64 = part("\"delay\":", ",").parse().expect("a delay");
-        // A remaining delay decreases during the test, so only a long delay and none are distinguished.
+        // A remaining delay decreases during the test, so the test distinguishes only long delays and no delay.
         let delay = if delay > 10_000 { "long" } else { "none" };
         let (head, body) = (part("\"tube\":", ",\"delay\""), part("\"kicks\":", "\n"));
         let body = body.split_once(",\"").expect("a body").1.to_owned();
@@ -49,7 +49,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// Exports the queue while a client holds a job, which the import makes ready.
+/// Exports the queue while a client holds a job. An import makes such a job ready.
 fn export_of(server: &Server) -> String {
     let mut holder = server.daemon.client();
     holder.watch("many").expect("a tube");
@@ -82,7 +82,7 @@ fn round_trip(from: &Server, to: &Server, back: &Server) {
     assert_eq!(essence(&second), essence(&expected));
     import_into(back, &second);
     assert_eq!(essence(&back.ok(&["export"])), essence(&expected));
-    // Kicking shows the order of the buried jobs.
+    // Compares the order of the buried jobs.
     let mut client = back.daemon.client();
     client.use_tube("many").expect("a tube");
     assert_eq!(client.peek_buried().expect("a job").body, b"job 0 \"quoted\" \\ \xc3\xa9\xf0\x9f\xa6\x80\t\x01");
@@ -126,7 +126,7 @@ fn an_unused_binlog_is_exported() {
     assert_eq!(crate::daemon::run(&["export", "-b", "/nowhere/at/all"]).code, 1);
 }
 
-/// The job IDs have large gaps, and the server lacks `list-jobs` or is draining.
+/// Jobs must be found even if the IDs have large gaps, the server lacks `list-jobs`, or the server is draining.
 #[test]
 fn old_jobs_are_found_even_on_draining_servers() {
     with_both(|server| {
@@ -181,7 +181,7 @@ fn imported_settings_run_no_other_commands() {
     assert!(ended.err.contains("line 1: invalid argument"), "{}", ended.err);
 }
 
-/// The error message must state how to continue the import.
+/// The error message must describe how to continue the import.
 #[test]
 fn an_interrupted_import_can_be_continued() {
     let folder = Folder::new();
@@ -213,7 +213,7 @@ fn an_interrupted_import_can_be_continued() {
     assert_eq!(bodies.len(), 200_000, "jobs may be there twice, and none is missing");
 }
 
-/// The connection breaks before some imported jobs are buried. Repeating the import must put these jobs again.
+/// If the connection breaks before some imported jobs are buried, a repeated import must put these jobs again.
 #[test]
 fn jobs_that_were_not_buried_are_put_again() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -224,7 +224,7 @@ fn jobs_that_were_not_buried_are_put_again() {
         "bury" => Some("cut off"),
         "put" if line.starts_with("put 1") => Some("INSERTED 7\r\n"),
         "put" => Some("INSERTED 8\r\n"),
-        // The body of a put has no separate reply.
+        // The fake server sees the body of a put as a line, and must not reply to it.
         _ => None,
     };
     let line = |pri: u8, state: &str| format!("{{\"state\":\"{state}\",\"pri\":{pri},\"body\":\"x\"}}\n");
@@ -239,7 +239,7 @@ fn jobs_that_were_not_buried_are_put_again() {
     );
 }
 
-/// Sends complete commands whose replies have no body, and returns the reply lines.
+/// Sends commands whose replies are single lines. Returns the first `count` lines.
 fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     let mut stream = server.daemon.tcp();
     stream.write_all(commands.as_bytes()).expect("a connection");
@@ -290,7 +290,7 @@ fn data_of_extensions_is_exported_and_imported() {
     ] {
         assert!(first.out.contains(part), "{part}: {}", first.out);
     }
-    // A server restarted on the directory must export the same jobs as the export without a server.
+    // A server that restarts with the directory must export the same jobs as `export --binlog`.
     drop(server);
     let (server, _) = with_gearman(&Folder::new(), &["-b", &name]);
     assert_eq!(fields(&server.ok(&["export"])), fields(&first.out));
@@ -298,13 +298,13 @@ fn data_of_extensions_is_exported_and_imported() {
     assert_eq!(server.daemon.wait(PATIENCE), 0);
     let rest = crate::daemon::run(&["export", "--binlog", &name]);
     assert_eq!((rest.code, fields(&rest.out)), (0, fields(&first.out)), "{}", rest.err);
-    // A job that waits for a group must precede the members in the export. Otherwise, workers could end the group
-    // before the job is imported.
+    // In the export, a job that waits for a group must precede the group's members. Otherwise, workers could end the
+    // group before the job is imported.
     for export in [&first.out, &rest.out] {
         let line = |part: &str| export.lines().position(|line| line.contains(part)).expect("a line");
         assert!(line(r#""after-group":"batch""#) < line(r#""group":"batch""#), "{export}");
     }
-    // After an import, the export must be the same, except for the Gearman-specific parts of a job.
+    // After an import, the export must be the same, except for the properties that only Gearman jobs have.
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
@@ -317,14 +317,13 @@ fn data_of_extensions_is_exported_and_imported() {
     assert!(ended.err.contains("not stored by the server: protocol, 1 times"), "{}", ended.err);
     let second = fresh.ok(&["export"]);
     assert_eq!(fields(&second), fields(&first.out.replace(r#","protocol":"gearman""#, "")));
-    // Jobs whose keys exist on the server must not be put again.
+    // A repeated import must not put a job whose key already exists on the server.
     let again = fresh.feed(&["import"], first.out.as_bytes());
     assert!(again.err.contains("4 jobs were not put, because the server has jobs with their keys"), "{}", again.err);
     assert!(again.err.contains("2 schedules replaced others with the same names"), "{}", again.err);
 }
 
-/// Returns the statistics of all jobs, except for those that an import does not preserve. Times that decrease are
-/// replaced with a constant.
+/// Returns the statistics of all jobs that an import preserves. A constant replaces times that decrease.
 fn statistics(server: &Server) -> Vec<String> {
     let mut client = server.daemon.client();
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
@@ -343,7 +342,7 @@ fn statistics(server: &Server) -> Vec<String> {
     all
 }
 
-/// Failed jobs have reasons that are not UTF-8, and delays that differ from the delays of their puts.
+/// Imports failed jobs whose reasons are not UTF-8, and jobs whose delays differ from the delays of their puts.
 #[test]
 fn imported_jobs_have_the_statistics_of_the_originals() {
     let binlog = Folder::new();
@@ -436,7 +435,7 @@ fn expired_jobs_of_a_binlog_are_omitted() {
     let name = binlog.file("").display().to_string();
     let server = Server::beanpole(&["-b", &name]);
     say(&server, "put 0 0 60 1 ttl:1\r\na\r\nput 0 0 60 1\r\nb\r\n", 2);
-    // The job expires without a log record.
+    // The job expires while no server runs, so the log contains no record of the end of the job.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.daemon.pid() as i32), Signal::SIGKILL).expect("a process");
     crate::daemon::wait_until("the life of one has ended", || {
         let ended = crate::daemon::run(&["export", "--binlog", &name]);

@@ -89,7 +89,7 @@ fn a_job_that_cannot_be_printed_is_not_deleted() {
             assert_eq!((ended.code, server.count("default", "ready")), (1, 1), "{closed}: {}", ended.err);
             assert!(ended.err.contains("cannot write: Bad file descriptor"), "{closed}: {}", ended.err);
         }
-        // A command of a worker notices a full disk, but not a closed stdout.
+        // The command that `work` runs must fail on a full disk, but not if `work` has a closed stdout.
         server.ok(&["put", "-t", "full", "kept"]);
         let mut command = server.command(&["work", "--once", "--retries", "0", "full", "--", "cat"]);
         let full = fs::File::options().write(true).open("/dev/full").expect("a device that is full");
@@ -135,7 +135,7 @@ fn jobs_are_buried_kicked_released_deleted() {
     });
 }
 
-/// If the settings of the tube limit the tries, the server replies RELEASED although it buries the job.
+/// If a setting limits the tries, the server replies RELEASED although it buries the job. This must be reported.
 #[test]
 fn a_release_that_buries_the_job_is_reported() {
     let server = Server::beanpole(&[]);
@@ -219,7 +219,7 @@ fn a_tube_is_cleared() {
         assert_eq!(server.ok(&["clear", "mail", "--yes"]), "999\n");
         assert_eq!((server.count("mail", "ready"), server.count("mail", "delayed")), (0, 0));
         assert_eq!(server.count("other", "ready"), 1);
-        // A paused tube can be cleared, although no job can be reserved.
+        // A paused tube can be cleared, although no job of the tube can be reserved.
         server.ok(&["put", "-t", "mail", "a", "b"]);
         server.ok(&["pause", "mail", "1000"]);
         assert_eq!(server.ok(&["clear", "mail", "-y"]), "2\n");
@@ -236,7 +236,7 @@ fn put_accepts_tags() {
     assert_eq!(json, "{\"id\":1,\"duplicate-of\":\"ready\"}\n");
     let lines = server.feed(&["put", "-t", "t", "--unique", "k", "--lines"], b"d\ne\n");
     assert!(lines.err.contains("2 jobs are in tube t, 2 already existed, 0 were refused"), "{}", lines.err);
-    // The job's only attempt ends when the reservation expires.
+    // The reservation ends when the program exits, which ends the job's only attempt.
     assert_eq!(server.ok(&["reserve", "t", "-w", "0"]), "a");
     assert_eq!(server.count("t", "buried"), 1);
     server.ok(&["delete", "1"]);
@@ -258,7 +258,7 @@ fn put_accepts_tags() {
     assert_eq!(server.count("default", "ready"), 0);
 }
 
-/// The server does not parse tags, and would interpret the body as commands.
+/// A server that does not know tags ignores them, and would execute the body as a command.
 #[test]
 fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
     let servers = [Some(Server::beanpole(&["--no-extensions"])), Server::beanstalkd(&[])];

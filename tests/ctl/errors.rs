@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::daemon::{run, run_command, shell, Daemon, Ended};
 use crate::support::{ctl, pretender, Server};
 
-/// Checks the exit code, and that there is one error line that contains all of `words`.
+/// Checks the exit code, and that the only error line contains all of `words`.
 fn failed(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, code, "{}{}", ended.out, ended.err);
     assert!(ended.err.starts_with("beanpole: ") && ended.err.lines().count() == 1, "one line: {}", ended.err);
@@ -50,7 +50,7 @@ fn without_a_server_all_exit_with_3() {
     failed(&run_command(ctl("no-such-host.invalid", &["stats"])), 3, &["no-such-host.invalid:11300"]);
 }
 
-/// `reserve` and `work` may wait for a job without a time limit. All other subcommands must time out.
+/// If the server hangs, the program must report a timeout. Only `reserve` and `work` may wait without a limit.
 #[test]
 fn a_server_that_hangs_causes_a_timeout() {
     let server = pretender(|_| None);
@@ -60,7 +60,8 @@ fn a_server_that_hangs_causes_a_timeout() {
             let split = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
             let mut line = arguments[..split].to_vec();
             line.extend(["--timeout", "1"]);
-            // A hanging connection blocks the fake server, so each subcommand needs its own listener.
+            // A hanging connection blocks the fake server, so each subcommand gets its own listener, which never
+            // accepts.
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = listener.local_addr().expect("an address").to_string();
             scope.spawn(move || {
@@ -104,7 +105,7 @@ fn a_group_is_not_complete_if_its_statistics_are_invalid() {
     }
 }
 
-/// A beanstalkd of 2010 supports fewer commands and formats some replies differently.
+/// Simulates a beanstalkd of 2010, which supports fewer commands and formats some replies differently.
 #[test]
 fn commands_that_an_old_server_does_not_know_are_reported() {
     let old = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -136,14 +137,14 @@ fn a_tube_that_disappears_is_no_error() {
     }
 }
 
-/// If `head` closes the pipe, a command must exit immediately and without an error message.
+/// If the reader closes the pipe, as `head` does, a command must exit immediately and without an error message.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let server = Server::beanpole(&[]);
     let many = "x\n".repeat(30_000);
     assert_eq!(server.feed(&["put", "--lines"], many.as_bytes()).code, 0);
     for line in ["export", "list default -n 0", "stats", "tail --interval 0"] {
-        // The shell runs `:`, which closes the pipe from the program's stdout immediately.
+        // The shell runs `:`, which exits immediately and thus closes the pipe from the program's stdout.
         let script = format!("exec 5>&1; {{ \"$0\" {line} 2>/dev/null; echo \"$?\" >&5; }} | :");
         let mut command = Command::new("timeout");
         command.args(["60", "sh", "-c", &script, crate::daemon::PROGRAM]);
@@ -243,7 +244,7 @@ fn a_full_disk_is_reported() {
     }
 }
 
-/// Formats a list with a body, which lives until the process ends.
+/// Returns the reply with a list. The text is leaked, because replies must be static.
 fn listed(items: impl Iterator<Item = String>) -> Option<&'static str> {
     let body: String = items.collect();
     Some(Box::leak(format!("OK {}\r\n---\n{body}\r\n", body.len() + 4).into_boxed_str()))
@@ -263,7 +264,7 @@ fn lists_of_a_server_that_repeats_itself_end() {
     }
 }
 
-/// A server that lists without end, or that sends a reply without end, must not use up the memory of the machine.
+/// A server that sends an endless list or an endless reply must not use up the memory of the machine.
 #[test]
 fn endless_lists_end_with_an_error() {
     let endless = |line: &str| {

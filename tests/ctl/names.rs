@@ -9,7 +9,7 @@ use nix::pty::{openpty, Winsize};
 use crate::daemon::{run_command, wait_until, Folder};
 use crate::support::{ctl, pretender, Server};
 
-/// Tube names as arguments, and as the program prints them.
+/// Tube names as they are given as arguments, and as the program prints them.
 const NAMES: [(&str, &str); 6] = [
     ("My::Func", "\"My::Func\""),
     ("two words", "\"two words\""),
@@ -113,7 +113,7 @@ fn a_binlog_with_such_names_is_exported_and_imported() {
     assert!(ended.out.contains("\"tube\":\"My::Func\"") && ended.out.contains("\"tube-base64\":\"/w==\""));
 }
 
-/// Like beanstalkd or an older version, the server lists a tube but refuses its name in commands.
+/// Simulates a server that lists a tube but refuses its name in commands, like beanstalkd or an older version.
 #[test]
 fn a_refused_tube_name_does_not_hide_other_tubes() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -194,7 +194,7 @@ pub fn on_a_terminal(mut command: Command) -> String {
     let mut master = File::from(pair.master);
     let reading = std::thread::spawn(move || {
         let mut seen = Vec::new();
-        // Reading a terminal returns an error when the last process has closed it.
+        // Reading a terminal returns an error after the last process has closed the terminal.
         let _ = master.read_to_end(&mut seen);
         seen
     });
@@ -247,10 +247,10 @@ fn control_characters_of_a_hostile_server_do_not_reach_the_terminal() {
         let seen = on_a_terminal(command);
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
-        // `import`, `list` and `schedules` skip replies about another tube, so they may end without a command.
+        // `import`, `list` and `schedules` ignore replies about another tube, and may exit without sending a command.
         assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
-    // Even in a pager, tables and messages must be safe.
+    // Tables and messages must be safe even if a pager displays them.
     for arguments in
         [&["tubes"][..], &["stats"], &["top", "-b", "-n", "1"], &["list", "mail"], &["tube", "mail"], &["schedules"]]
     {

@@ -1,5 +1,5 @@
-//! Tests `work --url`, which sends jobs to an HTTP endpoint. Whatever the endpoint does, no job may be lost, and the
-//! worker must not hang.
+//! Tests `work --url`, which sends jobs to an HTTP endpoint. No behavior of the endpoint may lose a job or make the
+//! worker hang.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,11 +17,11 @@ use crate::support::{ctl, with_both, Server};
 struct Got {
     head: String,
     body: Vec<u8>,
-    /// The index of the connection, and of the request on this connection.
+    /// The index of the connection, and of the request within this connection.
     place: (usize, usize),
 }
 
-/// Returns `None` at the end of the connection.
+/// Reads a request. Returns `None` at the end of the connection.
 fn read(stream: &mut BufReader<TcpStream>, place: (usize, usize)) -> Option<Got> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -33,7 +33,7 @@ fn read(stream: &mut BufReader<TcpStream>, place: (usize, usize)) -> Option<Got>
     Some(Got { head, body, place })
 }
 
-/// Serves each connection in a separate thread, until `respond` returns `false`.
+/// Serves each connection in a separate thread, until `respond` returns `false` for this connection.
 fn serve(listener: TcpListener, respond: impl Fn(Got, &mut TcpStream) -> bool + Send + Sync + 'static) {
     let respond = Arc::new(respond);
     for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
@@ -58,7 +58,7 @@ fn endpoint(respond: impl Fn(Got, &mut TcpStream) -> bool + Send + Sync + 'stati
     url
 }
 
-/// Returns `false` if the client has disconnected.
+/// Sends a response. Returns `false` if the client has disconnected.
 fn answer(stream: &mut TcpStream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
@@ -109,8 +109,8 @@ fn names_and_delays_are_bounded() {
     }
 }
 
-/// Each raw response of the table either deletes the job, or buries the job with a reason that begins with the listed
-/// text.
+/// The table contains raw responses. Each response must either delete the job, or bury the job with a reason that
+/// begins with the listed text.
 #[test]
 fn the_response_decides() {
     let huge = "x".repeat(1 << 20);
@@ -175,7 +175,7 @@ fn the_response_decides() {
     assert!(!ended.err.contains('\x1b'), "{}", ended.err);
 }
 
-/// After `Retry-After`, the worker must wait that long and send no other job.
+/// After a response with `Retry-After`, the worker must wait for the given time before it sends any job.
 #[test]
 fn a_busy_endpoint_receives_no_requests() {
     for status in ["429 Too Many Requests", "503 Service Unavailable"] {
@@ -201,7 +201,7 @@ fn a_busy_endpoint_receives_no_requests() {
     }
 }
 
-/// The tube limits the tries. A busy or unreachable endpoint must not use up a try.
+/// In a tube that limits the tries, a busy or unreachable endpoint must not use up a try.
 #[test]
 fn waiting_for_an_endpoint_is_no_try() {
     let server = Server::beanpole(&[]);
@@ -229,8 +229,8 @@ fn waiting_for_an_endpoint_is_no_try() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// A stopped worker does not keep a job for a busy endpoint, and the server counts the release as an attempt. After the
-/// last attempt, the job must be buried with a reason.
+/// A worker that stops does not wait for a busy endpoint, but releases the job, which the server counts as an attempt.
+/// After the last attempt, the job must be buried with a reason.
 #[test]
 fn the_last_attempt_at_a_busy_endpoint_has_a_reason() {
     let server = Server::beanpole(&[]);
@@ -270,13 +270,13 @@ fn the_worker_waits_for_an_unreachable_endpoint() {
         wait_until("both are done", || server.figure("stats", "cmd-delete") == "2");
         worker.signal(Signal::SIGTERM);
         assert_eq!(worker.code(), Some(0));
-        // An unusable URL is reported at the start.
+        // The worker reports an unusable URL when it starts.
         let wrong = server.run(&["work", "--url", "http://127.0.0.1:1/"]);
         assert!(wrong.code == 3 && wrong.err.contains("http://127.0.0.1:1/: Connection refused"), "{}", wrong.err);
     });
 }
 
-/// The endpoint sends nothing, or bytes that never form a response.
+/// The endpoints send nothing, or bytes that never form a complete response.
 #[test]
 fn requests_to_a_slow_endpoint_time_out() {
     let server = Server::beanpole(&["-z", "40M"]);
@@ -332,7 +332,7 @@ fn requests_to_a_slow_endpoint_time_out() {
     }
 }
 
-/// The response takes longer than the job's time to run, so the worker must touch the job.
+/// The response takes longer than the job's time to run. Without a touch, the job would become ready again.
 #[test]
 fn a_job_is_touched_while_its_request_runs() {
     with_both(|server| {
@@ -347,7 +347,7 @@ fn a_job_is_touched_while_its_request_runs() {
     });
 }
 
-/// The endpoint has closed the idle connection. The worker must repeat the request once on a new connection.
+/// If the endpoint has closed the idle connection, the worker must repeat the request once on a new connection.
 #[test]
 fn a_closed_idle_connection_is_replaced() {
     let server = Server::beanpole(&[]);
@@ -402,7 +402,7 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
     assert_eq!((worker.code(), server.count("default", "ready")), (Some(1), 1));
 }
 
-/// A revoke competes with the response. The job must be either buried or deleted, and the worker must report which.
+/// A client revokes each job during the request. The job must be buried or deleted, and the worker must report which.
 #[test]
 fn a_revoke_that_races_with_the_response_has_one_winner() {
     let server = Server::beanpole(&[]);
@@ -424,7 +424,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// An endpoint in a separate process, which the next test runs and kills. Records each job in a file.
+/// An endpoint in a separate process. The next test starts and kills it. Records each job in a file.
 #[test]
 #[ignore = "the test below runs it"]
 fn acts_as_an_endpoint() {
@@ -442,7 +442,7 @@ fn acts_as_an_endpoint() {
     });
 }
 
-/// The worker, the server and the endpoint are killed repeatedly. In the end, each job must have been processed.
+/// The test repeatedly kills the worker, the server and the endpoint. In the end, each job must have been processed.
 #[test]
 fn no_job_is_lost_when_any_process_is_killed() {
     let folder = Folder::new();

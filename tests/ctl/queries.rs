@@ -9,7 +9,7 @@ use super::names::on_a_terminal;
 use crate::daemon::{run, wait_until, Folder};
 use crate::support::{ctl, pretender, with_both, Server};
 
-/// The jobs have the IDs 1 to 3.
+/// Puts the jobs 1 to 3.
 fn fill(server: &Server) {
     assert_eq!(server.ok(&["put", "-t", "mail", "-p", "7", "first"]), "1\n");
     assert_eq!(server.ok(&["put", "-t", "mail", "-d", "1000", "-r", "9", "late"]), "2\n");
@@ -55,7 +55,7 @@ fn tubes_are_a_table() {
         assert_eq!(lines[0], heads.replace(' ', "\t").replace('_', " "));
         assert_eq!(lines[1], "default\t0\t0\t0\t0\t0\t0\t0\t0\t0\t1\t-", "watched by this client, and empty");
         assert!(lines[2].starts_with("mail\t1\t0\t1\t1\t0\t0\t3\t0\t0\t0\t"), "{table}");
-        // beanstalkd does not report the age.
+        // beanstalkd does not report the age of the oldest job.
         let age = lines[2].rsplit('\t').next().expect("a cell");
         assert_eq!(age.parse::<u64>().is_ok(), server.ok(&["stats"]).contains("extensions"), "{table}");
         let objects = server.ok(&["tubes", "mail", "--json"]);
@@ -160,7 +160,7 @@ fn tail_shows_jobs_as_they_are_put() {
         let mut command = server.command(&["tail", "mail", "--interval", "0", "-n", "3"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
-        // `tail` does not report when it is ready, so jobs are put until it prints one.
+        // `tail` does not report when it is ready. The test therefore puts jobs until `tail` prints one of them.
         let mut first = None;
         std::thread::scope(|scope| {
             let seen = scope.spawn(|| lines.next());
@@ -181,7 +181,7 @@ fn tail_shows_jobs_as_they_are_put() {
     });
 }
 
-/// Reserves a job of the function `f` over Gearman and disconnects. Returning the job to the queue uses up an ID.
+/// Reserves a job of the function `f` over Gearman and disconnects. When the server requeues the job, it uses up an ID.
 fn lose(socket: &std::path::Path, with: &[u8]) {
     let mut worker = UnixStream::connect(socket).expect("a connection");
     worker.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f").expect("a peer");
@@ -195,7 +195,7 @@ fn lose(socket: &std::path::Path, with: &[u8]) {
     }
 }
 
-/// The gap is larger than the range of IDs that a client would try. `tail` must not put jobs to find the next ID.
+/// The gap is larger than the range of IDs that a client would try. `tail` must not put jobs to find the latest ID.
 #[test]
 fn tail_continues_after_gaps_and_puts_nothing() {
     let folder = Folder::new();

@@ -107,7 +107,7 @@ fn a_schedule_of_one_second_runs_by_the_real_clock() {
     for _ in 0..2 {
         assert_eq!(server.ok(&["reserve", "-w", "20", "--delete"]), "tick");
     }
-    // The schedule skips runs while the job of its latest run is still in the queue.
+    // The schedule skips runs while the job of its previous run is still in the queue.
     wait_until("a run is skipped", || {
         thread::sleep(Duration::from_millis(100));
         server.figure("stats-job 1", "skipped") != "0"

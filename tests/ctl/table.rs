@@ -15,7 +15,7 @@ fn page() -> String {
     fs::read_to_string("man/beanpole-ctl.1").expect("the man page")
 }
 
-/// Returns the section of the page about a subcommand.
+/// Returns the part of the page that describes a subcommand.
 fn part<'a>(page: &'a str, row: &Subcommand) -> &'a str {
     let head = format!("\n.It Cm {}", row.name);
     let found = page.match_indices(&head).find(|(at, _)| {
@@ -28,7 +28,7 @@ fn part<'a>(page: &'a str, row: &Subcommand) -> &'a str {
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// Returns the required heading of an option in the man page.
+/// Returns the heading that the man page must have for an option.
 fn heading(opt: &Flag) -> String {
     let value = opt.value.map_or(String::new(), |value| format!(" Ar {value}"));
     let short = opt.short.map_or(String::new(), |letter| format!("Fl {letter}{value} , "));
@@ -89,7 +89,7 @@ fn options_do_not_clash_and_the_help_fits_100_columns() {
     assert_eq!(names.len(), SUBCOMMANDS.len());
 }
 
-/// Returns bash's completions for the last word.
+/// Returns the completions that bash offers for the last word.
 fn bash(script: &Path, words: &[&str], server: &str) -> BTreeSet<String> {
     let code = "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); compopt() { :; }; _beanpole; \
                 printf '%s\\n' \"${COMPREPLY[@]}\"";

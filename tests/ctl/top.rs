@@ -18,7 +18,7 @@ use crate::support::{with_both, Server};
 struct Screen {
     child: Child,
     keys: File,
-    /// The slave side of the terminal, for reading the terminal's settings.
+    /// The slave side of the terminal, from which the test reads the terminal's settings.
     slave: OwnedFd,
     seen: Arc<Mutex<String>>,
 }
@@ -377,7 +377,7 @@ fn a_frozen_screen_loads_each_list_once() {
     assert_eq!(screen.end(), Some(0));
 }
 
-/// The server refuses the lists or shows only a part of them.
+/// `top` must show that a list is not available if the server refuses the list.
 #[test]
 fn a_list_that_the_server_refuses_is_not_available() {
     let Some(server) = Server::beanstalkd(&[]) else { return };

@@ -82,7 +82,7 @@ fn a_hanging_job_can_be_revoked_and_its_command_is_killed() {
     assert!(refused.err.contains("job 1 is buried, not reserved"), "{}", refused.err);
 }
 
-/// The command does not read its input, which can be larger than a pipe's buffer.
+/// The command does not read its input, which is larger than a pipe's buffer. The write must not block the worker.
 #[test]
 fn a_command_can_ignore_its_input() {
     let server = Server::beanpole(&["-z", "8M"]);
@@ -224,7 +224,7 @@ fn a_stopped_worker_reports_that_the_last_try_is_over() {
     let mut worker = Running(command.stderr(Stdio::piped()).spawn().expect("the program"));
     wait_until("it has begun", || begun.exists());
     worker.signal(Signal::SIGTERM);
-    // The same signal, if it were repeated at once, could arrive only once.
+    // Sends another signal, because a signal that is already pending is delivered only once.
     worker.signal(Signal::SIGINT);
     assert_eq!((worker.code(), server.count("mail", "buried")), (Some(0), 1));
     let mut told = String::new();
@@ -232,7 +232,7 @@ fn a_stopped_worker_reports_that_the_last_try_is_over() {
     assert!(told.contains(": stopped after") && told.contains("; buried after try 1"), "{told}");
 }
 
-/// A killed command has failed, which uses an attempt of the job.
+/// If a signal kills the command, the job has failed an attempt.
 #[test]
 fn a_killed_command_loses_no_job() {
     with_both(|server| {
@@ -244,7 +244,7 @@ fn a_killed_command_loses_no_job() {
     });
 }
 
-/// The worker is killed repeatedly. In the end, all jobs must have been processed.
+/// The test repeatedly kills the worker. In the end, all jobs must have been processed.
 #[test]
 fn a_killed_worker_loses_no_job() {
     let folder = Folder::new();
@@ -264,8 +264,8 @@ fn a_killed_worker_loses_no_job() {
         wait_until("the server has noticed", || server.figure("stats", "current-jobs-reserved") == "0");
         let mut line = line.to_vec();
         line.splice(1..1, ["-w", "0"]);
-        // The server releases a killed worker's jobs when it notices the disconnection, possibly after another worker
-        // found none.
+        // The server releases the jobs of a killed worker when it notices the disconnection. At this time, another
+        // worker may already have exited because it found no job.
         wait_until("each was done, some perhaps twice", || {
             assert_eq!(server.run(&line).code, 0);
             lines(&done).into_iter().collect::<std::collections::BTreeSet<String>>().len() == 60
@@ -274,7 +274,7 @@ fn a_killed_worker_loses_no_job() {
     });
 }
 
-/// The server is killed while a command runs. The worker must reconnect and process the job again.
+/// The server is killed while the worker's command runs. The worker must reconnect and process the job again.
 #[test]
 fn a_killed_server_loses_no_job() {
     let folder = Folder::new();
@@ -310,7 +310,7 @@ fn a_killed_server_loses_no_job() {
     assert_eq!(server.wait(PATIENCE), 0);
 }
 
-/// A command that cannot be started must not use an attempt.
+/// If the command cannot be started, the job must not lose an attempt.
 #[test]
 fn a_command_that_disappears_stops_the_worker() {
     let folder = Folder::new();

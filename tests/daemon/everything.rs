@@ -1,4 +1,4 @@
-//! Fills a queue with every tag, key, limit, pause and setting that can be stored, and extracts them from an export.
+//! Fills a queue with every tag, key, limit, pause and setting that the log can store. Reads an export's fields.
 //!
 //! Owns the commands that fill the queue. `tests/features.rs` reports tags and settings that are missing in this file.
 //! All times are longer than any test.
@@ -14,7 +14,7 @@ pub fn fill(mut stream: TcpStream) {
         put("t", "5 100002 60 1 con:bound:3", "\r\nb"),
         put("other", "5 0 60 1 tub:t ttl:100003 try:9:5", "\r\nc"),
         put("t", "5 0 60 1 con:other idp:all:100004 try:7 ttl:100005", "\r\nd"),
-        // A deleted job whose idempotency key remains, in a tube that no longer exists.
+        // A deleted job whose idempotency key remains. Its tube no longer exists.
         put("gone", "5 0 60 1 idp:ended:100006", "\r\ne"),
         "use default\r\ndelete 5\r\n".to_owned(),
         // A job with one failed attempt.
@@ -45,7 +45,7 @@ pub fn fill(mut stream: TcpStream) {
         put("nightly", "5 0 60 1 idp:year cron:@yearly try:3:10 ttl:100012 con:bound:2 grp:runs", "\r\nn"),
         put("nightly", "5 100013 60 1 idp:long every:100014", "\r\no"),
     ];
-    // Latin-1, so that a reason is not UTF-8.
+    // Encodes the commands as Latin-1, so that a reason is not UTF-8.
     let bytes: Vec<u8> = commands.concat().chars().map(|letter| letter as u8).collect();
     stream.write_all(&bytes).expect("a connection");
     let lines = BufReader::new(stream).lines();
@@ -54,8 +54,8 @@ pub fn fill(mut stream: TcpStream) {
     assert_eq!(refused, None, "{replies:?}");
 }
 
-/// Returns the lines of an export without the fields that an import does not preserve, and with a constant for each
-/// large number.
+/// Returns the lines of an export without the fields that an import does not preserve. A constant replaces each large
+/// number.
 pub fn fields(export: &str) -> Vec<String> {
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
     let field = |field: &str| {

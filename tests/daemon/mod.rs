@@ -2,7 +2,7 @@
 //!
 //! Owns the start of the program on a free port or in its own directory, the stop when a [`Daemon`] is dropped, the
 //! program's log, and the kernel's statistics about the process. Must not depend on the tests. A watchdog kills each
-//! daemon after [`LIFETIME`], which makes a hanging test fail.
+//! daemon after [`LIFETIME`], so that a hanging test fails.
 //!
 //! ```text
 //! let daemon = Daemon::start(&["-z", "1000"]);       // -p 0 is added unless there is a -l or -p
@@ -40,19 +40,19 @@ use nix::unistd::{sysconf, Pid, SysconfVar};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpole");
 
-/// `BEANPOLE_PROGRAM` can replace the program under test.
+/// Returns the program under test, which the variable `BEANPOLE_PROGRAM` can replace.
 fn program() -> OsString {
     std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| PROGRAM.into())
 }
 
-/// Time limit for events that normally happen immediately. Only failing tests wait that long, even on a very busy
-/// machine.
+/// Time limit for events that normally happen immediately. The limit is long, because a machine can be very busy. Only
+/// failing tests wait that long.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Sufficient for several waits of [`PATIENCE`].
+/// The maximum lifetime of a daemon, sufficient for several waits of [`PATIENCE`].
 pub const LIFETIME: Duration = Duration::from_secs(1200);
 
-/// Interval for polling conditions that cannot be awaited.
+/// The interval for polling conditions for which the program cannot wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub struct Daemon {
@@ -76,8 +76,8 @@ pub struct Ended {
 /// A temporary directory, removed when dropped.
 pub struct Folder(PathBuf);
 
-/// The lines that the program has written to stderr. Each query first reads everything that is in the pipe, so a line
-/// written before an event that the test has observed is never missing.
+/// The lines that the program has written to stderr. Each query first reads all data in the pipe. If the program writes
+/// a line before an event that the test has observed, the query therefore always finds the line.
 struct Log {
     pipe: File,
     text: Mutex<Text>,
@@ -94,7 +94,7 @@ struct Text {
 
 const PIPE: usize = 64 * 1024;
 
-/// Runs the program without the environment variables of a service manager.
+/// Returns a command for the program, without the environment variables of a service manager.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(arguments);
@@ -160,7 +160,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts a server from the result of [`command`] or [`shell`], and waits until it accepts connections.
+    /// Starts a server with the result of [`command`] or [`shell`], and waits until it accepts connections.
     pub fn spawn(command: Command) -> Daemon {
         Daemon::try_spawn(command).unwrap_or_else(|log| panic!("it does not listen:\n{log}"))
     }
@@ -172,12 +172,12 @@ impl Daemon {
         let log = daemon.hear(marker)?;
         let line = log.lines().find(|line| line.contains(marker)).expect("the line");
         let (_, names) = line.split_once(marker).expect("the line");
-        // In JSON format, a quotation mark and a brace follow the text.
+        // In JSON format, a quotation mark and a brace follow the addresses.
         daemon.names = names.trim_end_matches("\"}").split(" and ").map(str::to_owned).collect();
         Ok(daemon)
     }
 
-    /// Starts any server, and waits until it accepts connections on `address`.
+    /// Starts a server of any kind, and waits until it accepts connections on `address`.
     pub fn spawn_at(command: Command, address: SocketAddr) -> Daemon {
         let mut daemon = Daemon::begin(command);
         daemon.names = vec![address.to_string()];
@@ -243,7 +243,7 @@ impl Daemon {
         self.pid
     }
 
-    /// Changes a resource limit with an argument of prlimit(1). Returns `false` if prlimit is not installed.
+    /// Changes a resource limit. `limit` is an option of prlimit(1). Returns `false` if prlimit is not installed.
     pub fn limit(&self, limit: &str) -> bool {
         let mut command = Command::new("prlimit");
         command.args(["--pid", &self.pid.to_string(), limit]);
@@ -276,7 +276,7 @@ impl Daemon {
         self.hear(text).unwrap_or_else(|log| panic!("it did not say \"{text}\":\n{log}"))
     }
 
-    /// Like [`Daemon::wait_log`], but returns the contents of stderr as an error instead of panicking.
+    /// Like [`Daemon::wait_log`], but returns the contents of stderr as an error if they do not contain `text`.
     fn hear(&self, text: &str) -> Result<String, String> {
         let end = Instant::now() + PATIENCE;
         let mut log = self.log.text();
@@ -318,7 +318,7 @@ impl Daemon {
     /// Returns the kernel's state letter of each thread: `R` is running or runnable, `S` is sleeping, `T` is stopped.
     pub fn states(&self) -> String {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).expect("a running process");
-        // A thread may exit while the states are read.
+        // A thread may exit after its directory is listed.
         let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
         stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next()).collect()
     }
@@ -376,8 +376,7 @@ impl Drop for Daemon {
 }
 
 impl Log {
-    /// Reads everything that is in the pipe. Returns all lines so far, and a flag that is `true` at the end of the
-    /// pipe.
+    /// Reads all data in the pipe. Returns all lines so far, and a flag that is `true` at the end of the pipe.
     fn text(&self) -> MutexGuard<'_, Text> {
         let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut buffer, mut taken) = (vec![0; PIPE], 0);

@@ -1,7 +1,7 @@
 //! Tests that an unresponsive disk delays only clients that need the disk.
 //!
 //! The server runs inside the test process with one pool thread. One kind of disk operation blocks until the test
-//! releases it. The tests check which clients get replies while the operation blocks, and in which order the other
+//! releases it. The tests check which clients get replies while the operation blocks, and in which order the remaining
 //! replies follow. Time limits only detect hangs.
 
 use std::io;
@@ -33,19 +33,19 @@ pub enum Operation {
 #[derive(Default)]
 struct State {
     shut: Option<Operation>,
-    /// The kind of operation that the disk declares to be slow in advance.
+    /// The kind of operation that the disk reports as slow.
     slow: Option<Operation>,
     blocked: usize,
     /// `true` to make writes wait for a blocked sync, as many kernels do.
     writes_wait: bool,
 }
 
-/// The control through which the test blocks and releases operations.
+/// The controls with which the test blocks and releases operations.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
     changed: Condvar,
-    /// The error number for creating files, or 0.
+    /// The error number with which the creation of files fails, or 0.
     create_error: AtomicI32,
 }
 
@@ -177,7 +177,7 @@ fn body(writer: usize, number: usize, length: usize) -> Vec<u8> {
     body
 }
 
-/// Sends all puts in one write, and after each put a delete of an earlier job from `deletes`. Returns the IDs of the
+/// Sends all puts in one write. After each put, sends a delete of an earlier job from `deletes`. Returns the IDs of the
 /// new jobs in the order of the replies.
 fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64> {
     let mut text = Vec::new();
@@ -214,8 +214,8 @@ fn bystand(client: &mut Client, ready: u64) {
     assert!(client.reserve(Some(0)).expect("an answer").is_some());
 }
 
-/// Tests a blocked operation. If `known` is `true`, the server expects a slow disk and uses the log's thread.
-/// Otherwise, the operation blocks the pool thread that executes it.
+/// Tests a blocked operation. If `known` is `true`, the server expects a slow disk, and the log's thread executes the
+/// operation. Otherwise, a pool thread executes the operation and blocks.
 fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
@@ -226,7 +226,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     bystander.put(b"another", 1, 0, 600).expect("a job");
-    // Later, these jobs are deleted, so that their segments can be removed.
+    // The test deletes these jobs later, so that the server can remove their segments.
     let old: Vec<Vec<u8>> = (0..40).map(|number| body(9, number, 5000)).collect();
     let old = pipeline(connect(&server), &old, &[]);
     if known {
@@ -234,7 +234,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
         put_some(&mut bystander, 5);
     }
     gate.set(Some(operation), None);
-    // A segment is removed when few of its jobs remain, so the test of removal uses small jobs.
+    // The server removes a segment when few of its jobs remain, so the test of removal uses small jobs.
     let lengths = if operation == Operation::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
     let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
     let answers: Vec<_> = (0..4)
@@ -247,7 +247,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     gate.wait_until_blocking();
     let done = beside(move || {
         bystand(&mut bystander, ready);
-        // The same commands must work when no more data is pending.
+        // The same commands must work when no other data is pending.
         bystand(&mut bystander, ready);
     });
     let answered = done.recv_timeout(PATIENCE);
@@ -291,7 +291,7 @@ fn a_blocked_sync_delays_no_other_client() {
         .for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Operation::Sync, known)));
 }
 
-/// Each of the two pool threads must take over the work of the other at least once.
+/// Each of the two pool threads must have taken over the work of the other thread at least once.
 #[test]
 fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     let home = Home::new();
@@ -322,7 +322,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     }
 }
 
-/// A large write takes a long time even on a fast disk. Only clients that depend on the write must wait.
+/// A large write takes a long time even on a fast disk. Only clients whose replies depend on it must wait.
 #[test]
 fn writing_a_large_body_delays_no_other_client() {
     for mode in MODES {
@@ -375,8 +375,8 @@ fn puts_with_delayed_syncs_are_answered_while_a_sync_blocks() {
     assert!(shut && answered.is_ok(), "a put waits for a sync");
 }
 
-/// On a disk that seems fast, a pool thread writes during a sync that has just begun, and the write blocks. Another
-/// client of the same thread must still get its reply.
+/// If the disk seems fast, a pool thread writes to the log even during a sync, and the write blocks. Another client of
+/// the same thread must still get its reply.
 #[test]
 fn a_write_after_a_new_sync_delays_no_other_client() {
     let home = Home::new();
@@ -386,7 +386,7 @@ fn a_write_after_a_new_sync_delays_no_other_client() {
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     gate.state.lock().unwrap().writes_wait = true;
     gate.set(Some(Operation::Sync), None);
-    // The put also waits for the sync if the blocked sync belongs to the previous job.
+    // If the blocked sync is for the previous job, the put waits for the next sync.
     let first = beside(move || put_some(&mut client, 1));
     gate.wait_until_blocking();
     let put = beside(move || put_some(&mut other, 1));

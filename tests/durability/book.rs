@@ -1,7 +1,7 @@
-//! Determines which queue states are permitted after a crash, from the replies that clients received.
+//! Determines which states of the queue are permitted after a crash, given the replies that clients have received.
 //!
 //! Owns the possible states of each job: the last acknowledged state and the results of later, unacknowledged commands.
-//! Each command must be recorded before it is sent. The acknowledgment removes all earlier states. Must not communicate
+//! Each command must be recorded before it is sent. Its acknowledgment removes all earlier states. Must not communicate
 //! with a server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -16,14 +16,14 @@ pub const LONG: u32 = 1_000_000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Look {
     number: u64,
-    /// `true` if the job does not exist, before its put or after its delete.
+    /// `true` if the job does not exist, because it has not been put yet or has been deleted.
     pub absent: bool,
     /// A bit set of possible job states.
     pub states: u8,
     pub pri: u32,
     /// The numbers of reservations, releases, buries and kicks.
     pub counts: [u32; 4],
-    /// The position among the buried jobs.
+    /// The position of the job among the buried jobs.
     pub order: u64,
 }
 
@@ -54,7 +54,7 @@ struct Intent {
     tube: usize,
     pri: u32,
     delay: u32,
-    /// The job ID, if a worker has received the job before its producer got the reply.
+    /// The job's ID, if a worker has received the job before the producer has received the reply to the put.
     id: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ pub struct Book {
     pub ended_now: Vec<u64>,
     intents: HashMap<Vec<u8>, Intent>,
     next: u64,
-    /// New jobs must have IDs greater than this one.
+    /// New jobs must have IDs greater than this ID.
     pub floor: u64,
     pub newest: u64,
     pub puts: u64,
@@ -149,7 +149,7 @@ impl Book {
         }
     }
 
-    /// Records a command before it is sent. Returns the command's number for [`Book::done`].
+    /// Records a command before it is sent. Returns the number to pass to [`Book::done`].
     pub fn will_do(&mut self, id: u64, operation: Operation) -> u64 {
         let number = self.number();
         let Some(entry) = self.jobs.get_mut(&id) else { return number };
@@ -188,7 +188,7 @@ impl Book {
         self.ended_now.push(id);
     }
 
-    /// Returns the buried jobs in the order of burying. The tube must have only one client that buries.
+    /// Returns the buried jobs in the order of burying. Only one client may bury jobs of the tube.
     pub fn buried(&self, tube: usize) -> Vec<u64> {
         let last = |entry: &Entry| entry.looks.back().cloned().expect("a look");
         let mine = self.jobs.iter().filter(|(_, entry)| entry.tube == tube && last(entry).states == BURIED);
@@ -207,7 +207,7 @@ impl Book {
     pub fn missed(&mut self, id: u64) {
         let entry = self.jobs.remove(&id).expect("a known job");
         if entry.looks[0].number == 0 {
-            // A worker had reserved the job, but no client has received an acknowledgment about it.
+            // A worker has received the job, but no client has received an acknowledgment about it.
             self.in_flight += 1;
         } else if entry.looks.iter().any(|look| look.absent) {
             self.in_flight += 1;
@@ -221,14 +221,14 @@ impl Book {
         let entry = self.jobs.get_mut(&id).expect("a known job");
         let newest = entry.looks.back().expect("a look").number;
         let fits = |look: &&Look| {
-            // The log may contain a reservation whose reply no client received.
+            // The log may contain a reservation for which no client has received the reply.
             let unheard = look.number == newest && look.states & READY != 0 && state == READY;
             let least = look.counts[0];
             let reserved = counts[0] == least || (unheard && counts[0] == least + 1);
             let same = look.pri == pri && look.counts[1..] == counts[1..];
             !look.absent && look.states & state != 0 && same && reserved
         };
-        // Matches can differ only in the position among the buried jobs. The last one is the most recent.
+        // Matching states differ only in the position among the buried jobs. The last match is the most recent state.
         let found = entry.looks.iter().rev().find(fits).cloned().map(|look| Look { counts, ..look });
         if entry.tube != tube || entry.body != body || found.is_none() {
             let text = format!("job {id} in tube {tube} is {state} {pri} {counts:?}, should be {entry:?}");
@@ -238,7 +238,7 @@ impl Book {
         entry.looks = found.into_iter().collect();
     }
 
-    /// Begins a round. New jobs must have IDs greater than `id`, which belonged to a deleted job.
+    /// Begins a round. New jobs must have IDs greater than `id`, the ID of a deleted job.
     pub fn begin(&mut self, id: u64) {
         if id <= self.floor {
             self.problem(format!("id {id} was used before"));
@@ -246,7 +246,7 @@ impl Book {
         (self.floor, self.newest) = (id, id);
     }
 
-    /// Ends the comparison after a restart. Jobs that do not exist must not reappear later.
+    /// Ends the comparison after a restart. From now on, a job that does not exist must not reappear.
     pub fn settle(&mut self) {
         self.intents.clear();
         let ended = self.ended_now.drain(..);

@@ -1,4 +1,4 @@
-//! Tests the disk usage of the real program's log with segments so small that commands must wait for new ones.
+//! Tests the disk usage of the real program's log. The segments are so small that commands must wait for new segments.
 //!
 //! The log must not exceed twice the size of the live jobs plus two segments while clients send long pipelines.
 
@@ -17,10 +17,10 @@ const JOBS: u64 = 500;
 
 const BODY: [u8; 100] = [b'x'; 100];
 
-/// The size of each job in the log in bytes, according to the manual: fixed part, tube, body, options and key.
+/// The size of a job in the log in bytes, according to the manual: fixed part, tube, body, options and key.
 const LIVE: u64 = 93 + 7 + 100 + 68 + 6;
 
-/// Returns puts that replace the jobs with these keys, with a different priority.
+/// Returns puts that replace the jobs with these keys by changing their priority.
 fn puts(numbers: std::ops::Range<u64>, pri: u64) -> Vec<u8> {
     let put = |number| [format!("put {pri} 0 60 100 idp:{number:06}\r\n").as_bytes(), &BODY, b"\r\n"].concat();
     numbers.flat_map(put).collect()
@@ -44,7 +44,7 @@ fn pipelines_of_duplicates_keep_the_log_within_its_bound() {
         let mut worst = i64::MIN;
         for round in 0..100 {
             let pri = 1_000_000 - round;
-            // Commands come from one client and from all clients alternately.
+            // In alternate rounds, all commands come from one client, or an equal share comes from each client.
             if round % 2 == 0 {
                 clients[0].send(&puts(0..JOBS, pri)).expect("a server");
                 replies(&mut clients[0], JOBS);

@@ -1,5 +1,5 @@
 //! Tests copies of a log: backups of active and inactive directories by the program, and plain copies of the files.
-//! Each copy must be complete or be detected as damaged.
+//! Each copy must be complete, or `check` and strict mode must report it as damaged.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use beanpole::Client;
 use super::daemon::{run, Daemon};
 use super::support::{crash, stop, total, Home};
 
-/// Small segments, in bytes, so that many are created and removed during a copy.
+/// A small segment size in bytes, so that segments are created and removed during a copy.
 const SEGMENT: &str = "16384";
 
 const COPIES: usize = 12;
@@ -100,7 +100,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
             let copy = home.beside(&format!("plain{number}"));
             fs::create_dir(&copy).expect("a folder");
             let mut names: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
-            // File systems list directories in different orders.
+            // Copies the files in different orders, because file systems list directories in different orders.
             match number % 3 {
                 0 => names.sort_unstable(),
                 1 => names.sort_unstable_by(|one, other| other.cmp(one)),
@@ -141,7 +141,7 @@ fn restoring_over_an_older_copy_revives_no_jobs() {
         let daemon = home.start(&["-f0", "-s", SEGMENT]);
         let mut client = daemon.client();
         deleted.iter().for_each(|&id| assert!(client.peek(id).is_err(), "job {id} came back on day {day}"));
-        // After this, the server removes segments that are in the older copy.
+        // The older copy contains segments that the server now removes.
         let jobs: Vec<u64> = (0..120).map(|_| client.put(&[b'r'; 300], 0, 0, 60).expect("a job")).collect();
         for &id in &jobs[stay..] {
             client.delete(id).expect("a job to delete");

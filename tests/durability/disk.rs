@@ -1,6 +1,6 @@
 //! A layer between the server and a real directory that can delay, count and reject operations.
 //!
-//! Owns no data. Permitted operations are executed on the real directory immediately.
+//! Owns no data. An operation that is not rejected is executed on the real directory.
 
 use std::io;
 use std::path::Path;
@@ -21,12 +21,12 @@ pub struct Disk {
 pub struct Controls {
     /// The duration of each sync in milliseconds.
     pub sync_millis: AtomicU64,
-    /// `true` to block slow operations until the value is `false` again.
+    /// `true` to block slow operations. Setting the value to `false` releases them.
     pub stuck: AtomicBool,
     waiting: AtomicUsize,
     /// `true` to make writes to a file wait for a sync in progress, as the kernel does when the disk is busy.
     pub writes_wait: AtomicBool,
-    /// The error numbers for syncs, for writes and for creating files, or 0.
+    /// The error numbers with which syncs, writes and the creation of files fail, or 0.
     pub sync_error: AtomicI32,
     pub write_error: AtomicI32,
     pub create_error: AtomicI32,
@@ -61,7 +61,7 @@ fn fail(error: &AtomicI32) -> io::Result<()> {
 }
 
 impl Controls {
-    /// Makes all later modifications fail with the error number `error`. 0 ends the failures.
+    /// Makes all later modifications fail with the error number `error`. The number 0 ends the failures.
     pub fn fail_all(&self, error: i32) {
         for control in [&self.sync_error, &self.write_error, &self.create_error] {
             control.store(error, Ordering::SeqCst);

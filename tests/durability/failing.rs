@@ -1,4 +1,4 @@
-//! Tests a disk whose writes or syncs fail for some time, immediately or after a delay.
+//! Tests a disk whose writes or syncs fail for some time. The disk reports the errors immediately or after a delay.
 //!
 //! The server runs inside the test process. To simulate a kill, a second server starts on a copy of the files.
 
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Simulates a kill and checks the recovered jobs. The jobs in `either` may or may not exist.
+    /// Simulates a kill and checks the recovered jobs. Of the jobs in `either`, each may or may not exist.
     fn compare_after_a_crash(&mut self, either: &BTreeSet<u64>) {
         self.copies += 1;
         let path = self.home.beside(&format!("copy-{}", self.copies));
@@ -82,8 +82,8 @@ impl Stage {
     }
 }
 
-/// Puts a job on a separate connection, from a thread. This put, the first to encounter the failure, can be refused or
-/// acknowledged after the disk recovers.
+/// Puts a job. The put is the first command to encounter the failure. The server can refuse the put, or acknowledge it
+/// after the disk has recovered.
 fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     match client.put(&body, 5, 0, 60) {
         Ok(id) => Some(id),
@@ -106,7 +106,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         assert!(is_refused(&stage.client.put(b"refused", 0, 0, 60)));
     }
     assert_eq!(total(&mut stage.client), before, "a refused put left something behind");
-    // The server must still serve existing jobs. Changes take effect in memory.
+    // The server must still serve existing jobs. Changes to them take effect in memory.
     let mut gone = BTreeSet::new();
     let own = |client: &mut Client| client.reserve(Some(0)).unwrap().expect("a job");
     for _ in 0..5 {
@@ -126,7 +126,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         stage.jobs.insert(id, first.clone());
     }
     assert_eq!(total(&mut stage.client), stage.jobs.len() as u64);
-    // After the recovery, all acknowledged changes must be durable, including those made during the failure.
+    // After the recovery, all acknowledged changes must be durable, including changes acknowledged during the failure.
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
@@ -144,7 +144,7 @@ fn the_server_recovers_from_write_and_sync_errors() {
     }
 }
 
-/// Jobs acknowledged before the failure must survive. Jobs deleted during the failure may exist again.
+/// Jobs acknowledged before the failure must survive. Jobs deleted during the failure may reappear.
 #[test]
 fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     let mut stage = Stage::new(SyncMode::Always);
@@ -159,8 +159,8 @@ fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
-/// A dying disk takes a long time to report each error. Meanwhile, the server must execute commands that do not need
-/// the disk.
+/// A dying disk takes a long time to report each error. During this time, the server must execute commands that do not
+/// need the disk.
 #[test]
 fn a_slowly_failing_disk_delays_no_other_client() {
     for mode in [SyncMode::Always, SyncMode::Every(20)] {
@@ -194,18 +194,18 @@ fn round_trip(client: &mut Client) {
     assert!(is_refused(&client.put(b"refused", 0, 0, 60)));
 }
 
-/// No other client sends anything, so the server itself must trigger the retry.
+/// No other client sends a command, so the server itself must start the retry.
 #[test]
 fn a_single_client_is_answered_when_a_slow_disk_recovers() {
     let mut stage = Stage::new(SyncMode::Always);
-    // After slow syncs, the log's own thread syncs.
+    // After slow syncs, the log's thread executes the syncs.
     stage.controls.sync_millis.store(20, Ordering::SeqCst);
     stage.put(20);
     let before = stage.controls.syncs();
     stage.controls.sync_error.store(EIO, Ordering::SeqCst);
     let (client, (answered, answer)) = (stage.connect(), channel());
     std::thread::spawn(move || answered.send(put_alone(client, body(1))));
-    // The put causes one sync. At least one more sync is an unsuccessful retry.
+    // The put causes one sync. The other syncs are unsuccessful retries.
     wait_until("the disk is asked again", || stage.controls.syncs() > before + 2);
     stage.controls.sync_error.store(0, Ordering::SeqCst);
     let answer = answer.recv_timeout(PATIENCE).expect("an answer");

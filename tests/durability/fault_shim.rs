@@ -1,7 +1,7 @@
-//! A shared library for `LD_PRELOAD` that makes a program's calls on files fail as a kernel may.
+//! A shared library for `LD_PRELOAD` that makes a program's calls on files fail in ways that a kernel permits.
 //!
 //! The test compiles this file separately; it is not part of any crate. Signals interrupt every second call on the
-//! directory `FAULT_CALLS` and its files, and the other reads and writes process half of the bytes. Syncs of the
+//! directory `FAULT_CALLS` and its files, and all other reads and writes process half of the bytes. Syncs of the
 //! directory `FAULT_SYNC` fail.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -13,7 +13,7 @@ extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// A pseudo-handle for dlsym(3): finds the next definition of a name after this library.
+/// A pseudo-handle with which dlsym(3) finds the next definition of a name after this library.
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 const EINTR: c_int = 4;
 const EIO: c_int = 5;
@@ -28,7 +28,7 @@ macro_rules! real {
     };
 }
 
-/// Returns the path of an open file, relative to the directory in the variable.
+/// Returns the path of an open file, relative to the directory that the environment variable contains.
 fn below(variable: &str, file: c_int) -> Option<Vec<u8>> {
     let path = std::fs::read_link(format!("/proc/self/fd/{file}")).ok()?;
     Some(path.as_os_str().as_bytes().strip_prefix(std::env::var_os(variable)?.as_bytes())?.to_vec())

@@ -1,4 +1,4 @@
-//! Tests that interrupted and partial calls on files have no effect, and that the directory above a new log is synced.
+//! Tests that interrupted and partial file operations have no effect, and that a new log's parent directory is synced.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ fn shim(home: &Home) -> PathBuf {
     shim
 }
 
-/// Starts a server with the shim, whose variable `name` contains the path of a directory.
+/// Starts a server with the shim. The environment variable `name` is set to the path of `folder`.
 fn start(home: &Home, shim: &Path, (name, folder): (&str, &Path), options: &[&str]) -> Daemon {
     let folder = folder.canonicalize().expect("a folder");
     let [shim, folder] = [shim, &folder].map(|path| path.to_str().expect("a plain path"));
@@ -46,11 +46,11 @@ fn the_directory_above_a_new_log_is_synced() {
     let home = Home::new();
     std::fs::remove_dir(home.path()).expect("an empty folder");
     let above = home.path().parent().expect("a folder above");
-    // The failure shows that the server attempted the sync.
+    // The reported failure shows that the server attempted the sync.
     let daemon = start(&home, &shim(&home), ("FAULT_SYNC", above), &[]);
     daemon.client().put(b"x", 0, 0, 60).expect("a job");
     assert!(daemon.log().contains("cannot sync the folder above log: "), "{}", daemon.log());
-    // An existing directory needs no sync.
+    // The sync is not needed if the directory already exists.
     crash(daemon);
     let daemon = start(&home, &shim(&home), ("FAULT_SYNC", above), &[]);
     assert!(!daemon.log().contains("cannot sync"), "{}", daemon.log());

@@ -19,7 +19,7 @@ fn again(home: &Home, daemon: Daemon, clean: bool, options: &[&str]) -> Daemon {
     home.start(options)
 }
 
-/// Tests a clean stop and a kill, in separate directories.
+/// Runs a test with a clean stop and with a kill, in separate directories.
 fn both(test: impl Fn(&Home, bool)) {
     for clean in [true, false] {
         test(&Home::new(), clean);
@@ -38,7 +38,7 @@ fn kick_job(client: &mut Client, id: u64) {
     assert_eq!(client.line().unwrap(), "KICKED");
 }
 
-/// Puts jobs in every state and with nonzero counters. `client` keeps some of them reserved.
+/// Puts jobs in every state and with nonzero counters. `client` continues to hold some of them.
 fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("some").unwrap();
     client.watch("some").unwrap();
@@ -72,12 +72,12 @@ fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("default").unwrap();
     let other = client.put(b"body", 1, 0, 60).unwrap();
     take(client, other);
-    // This put makes the reservation durable, which the server would not guarantee otherwise.
+    // The reply to this put guarantees that the reservation before it is durable.
     let last = client.put(b"body", 1, 0, 60).unwrap();
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }
 
-/// Ages and remaining times can differ by up to `seconds`.
+/// Compares the statistics of a job. Ages and remaining times may differ by up to `seconds`.
 fn compare(id: u64, before: &Facts, after: &Facts, seconds: u64) {
     for (key, value) in before {
         let now = &after[key];
@@ -145,8 +145,8 @@ fn delays_continue_while_the_server_is_down() {
     });
 }
 
-/// The first server's clock is ahead of the system clock, which has the same effect as setting the clock back before
-/// the restart.
+/// The first server's clock is ahead of the system clock. For the second server, the clock therefore appears to be set
+/// back.
 // Tests promise P11 of beanpole-promises(7).
 #[test]
 fn setting_the_clock_back_extends_no_delay() {
@@ -188,7 +188,7 @@ fn bodies_survive_a_restart_with_a_lower_limit() {
             assert_eq!((job.id, &job.body), (id, body));
         }
         assert!(client.put(&[0; 101], 0, 0, 60).is_err());
-        // The log must accept new jobs after the large ones.
+        // The log must accept new jobs although it contains jobs above the limit.
         let id = client.put(b"new", 0, 0, 60).unwrap();
         let daemon = again(home, daemon, clean, &[]);
         assert_eq!(total(&mut daemon.client()), ids.len() as u64 + 1);
@@ -279,7 +279,7 @@ fn a_kick_larger_than_the_log_s_free_space_completes() {
     for _ in 0..1000 {
         client.put(b"body", 7, 5000, 100).unwrap();
     }
-    // The kicks arrive in one packet. Each must be complete before the next begins.
+    // The kicks arrive in one packet. Each kick must be complete before the next kick begins.
     client.send(b"kick 900\r\nkick 1000\r\nkick 1\r\n").unwrap();
     let lines = [client.line().unwrap(), client.line().unwrap(), client.line().unwrap()];
     assert_eq!(lines, ["KICKED 900", "KICKED 100", "KICKED 0"]);

@@ -65,8 +65,8 @@ fn filled() -> (Home, usize) {
     (home, JOBS)
 }
 
-/// A start with `--strict` must fail with a message that names the file. A start without the option must recover the
-/// remaining jobs, and the next start must report nothing.
+/// A start with `--strict` must fail with a message that contains the name of the file. A start without the option must
+/// recover the remaining jobs. The next start must report nothing.
 fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
     let ended = run(&["-p", "0", "-b", home.name(), "-s", "8192", "--strict"]);
     assert!(ended.code == 1 && ended.err.contains(name), "{name}: {ended:?}");
@@ -95,7 +95,7 @@ fn every_missing_segment_is_detected() {
         fs::remove_file(home.path().join(&name)).expect("a segment");
         is_noticed(&home, &name, 1..jobs);
     }
-    // The newest segment that contains records. Newer segments are unused.
+    // Removes the newest segment that contains records. Newer segments are unused.
     let (home, jobs) = filled();
     let is_used = |name: &String| fs::read(home.path().join(name)).expect("a segment").iter().any(|&byte| byte != 0);
     let name = segments(&home).into_iter().rfind(is_used).expect("a segment");
@@ -210,8 +210,8 @@ fn the_files_are_private() {
     assert!(count >= 3, "{count} files");
 }
 
-/// Creates jobs in segments of 4 KB and changes one byte in a body. Returns the directory, the bodies by job ID, and
-/// the ID of the damaged job.
+/// Creates jobs in segments of 4 KB and changes one byte in the body of one job. Returns the directory, the bodies by
+/// job ID, and the ID of the damaged job.
 fn damaged() -> (Home, BTreeMap<u64, Vec<u8>>, u64) {
     let home = Home::new();
     let daemon = home.start(&["-f0", "-s", "4096"]);
@@ -256,7 +256,7 @@ fn a_damaged_record_affects_no_other_and_its_segment_is_kept() {
         wait_until("the damaged segment is set aside", || {
             fs::read_dir(&aside).is_ok_and(|entries| entries.count() == 1)
         });
-        // The first start has rewritten jobs, which must survive a crash.
+        // Crashes the server of the first start, which has rewritten jobs. These jobs must survive.
         if start == 1 {
             crash(daemon);
         } else {
@@ -276,7 +276,7 @@ fn strict_mode_refuses_a_damaged_directory_and_does_not_change_it() {
     }
     let after = home.files();
     for (name, bytes) in before.iter().filter(|(name, _)| name.as_str() != "lock") {
-        // An unused segment contains only zeros.
+        // An unused segment may be removed. It contains only zeros.
         let is_unused = bytes.iter().all(|byte| *byte == 0);
         let same = after.get(name).is_some_and(|now| bytes.starts_with(now) && is_zero_behind(bytes, now.len()));
         assert!(is_unused || same, "{name} was changed");
@@ -290,7 +290,7 @@ fn is_zero_behind(bytes: &[u8], place: usize) -> bool {
     bytes[place..].iter().all(|byte| *byte == 0)
 }
 
-/// A write that a crash interrupted is not reported as damage.
+/// A write that a crash has interrupted must not be reported as damage.
 #[test]
 fn an_interrupted_write_is_truncated_even_in_strict_mode() {
     let home = Home::new();

@@ -1,6 +1,6 @@
 //! Tests a full disk: the server must refuse new jobs, execute all other commands, and lose no acknowledged change.
 //!
-//! The disk is a small tmpfs, which only root can mount. Without root, the tests are skipped with a message.
+//! The disk is a small tmpfs, which only root can mount. Without root, the tests print a message and are skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // A server that is about to exit may still use the file system, so it is unmounted lazily.
+        // A server that is about to exit may still use the file system, so the file system is unmounted lazily.
         let _ = Command::new("umount").args(["-l", self.0.name()]).status();
     }
 }
@@ -67,7 +67,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(total(client), jobs.len() as u64);
 }
 
-/// Checks that commands without a need for disk space work.
+/// Checks that commands work that need no disk space.
 fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(state(client), "full");
     for _ in 0..20 {
@@ -86,7 +86,7 @@ fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Ve
     }
 }
 
-/// Returns the numbers of log messages that the disk became full and that it recovered.
+/// Counts the log messages that the disk is full, and the messages that it has recovered.
 fn counts(log: &str) -> (usize, usize) {
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
     (count(" refused"), count("taken again"))
@@ -124,7 +124,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     goes_on(&mut client, &jobs);
     delete_some(&daemon, &mut client, &mut jobs, 20);
     crash(daemon);
-    // After a start on the full disk, the deleted jobs must not exist.
+    // The server starts on the full disk. The deleted jobs must not exist.
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
@@ -135,7 +135,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
-    // The disk fills up again, and all jobs are deleted.
+    // Fills the disk again, and deletes all jobs.
     put_all(&mut client, &mut jobs);
     let all = jobs.len();
     delete_some(&daemon, &mut client, &mut jobs, all);
@@ -157,7 +157,7 @@ fn service_resumes_when_another_program_frees_space() {
     let mut jobs = BTreeMap::new();
     put_all(&mut client, &mut jobs);
     goes_on(&mut client, &jobs);
-    // Another thread may be about to write the message.
+    // Another thread may still have to write the message.
     daemon.wait_log(" refused");
     assert_eq!(counts(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();
@@ -172,8 +172,8 @@ fn service_resumes_when_another_program_frees_space() {
     stop(daemon);
 }
 
-/// Threads share the prepared space. A thread whose space another thread has used must wait for more space instead of
-/// failing.
+/// Several threads share the space that the log has prepared. If another thread has used the space, a put must wait for
+/// more space and not fail.
 #[test]
 fn no_put_is_refused_while_the_disk_has_space() {
     let home = Home::new();
@@ -191,7 +191,7 @@ fn no_put_is_refused_while_the_disk_has_space() {
     assert_eq!(total(&mut daemon.client()), 8 * 375);
 }
 
-/// Many small jobs must not consume the space reserved for a large job.
+/// Many small jobs must not use the space that is being prepared for a large job.
 #[test]
 fn small_jobs_do_not_starve_large_ones() {
     let home = Home::new();

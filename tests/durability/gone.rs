@@ -1,4 +1,4 @@
-//! Tests the real program when its directory is removed, and when files cannot grow.
+//! Tests the real program while its directory does not exist, and while its files cannot grow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn put(client: &mut Client, jobs: &mut Jobs) -> bool {
 }
 
 fn goes_on(client: &mut Client, jobs: &mut Jobs) {
-    // The server can still accept jobs until the prepared space is used up.
+    // The server accepts jobs until the prepared space is used up.
     wait_until("jobs are refused", || match client.put(&[b'x'; 5000], 0, 0, 60) {
         Ok(id) => jobs.insert(id, vec![b'x'; 5000]).is_some(),
         result => is_refused(&result),
@@ -48,8 +48,8 @@ fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     wait_until("the state is ok", || state(client) == "ok");
     let log = daemon.log();
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
-    // Each change of state is logged once. One more pair of messages is possible, because the log may have been full
-    // before the failure.
+    // Each change of the state is logged once. The log may have been full before the failure, which adds one pair of
+    // messages.
     assert!((1..=2).contains(&count(" refused")), "{log}");
     assert!((1..=2).contains(&count("taken again")), "{log}");
 }
@@ -69,10 +69,10 @@ fn a_removed_and_recreated_directory_loses_nothing() {
     let mut jobs = Jobs::new();
     (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
     let before = number(&mut client, "stats", "binlog-current-index");
-    // The server may be creating a file at the same time.
+    // If the server creates a file at the same time, removing the directory fails.
     wait_until("the directory is gone", || fs::remove_dir_all(home.path()).is_ok());
-    // This put is usually the first to encounter the missing directory, and is acknowledged when the directory is back
-    // and the job is durable. A server that has already detected the loss refuses the put.
+    // This put is usually the first to encounter the missing directory. The server acknowledges it when the directory
+    // exists again and the job is durable. If the server has already detected the loss, it refuses the put.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
     wait_until("the loss is noticed", || state(&mut client) == "failing");
@@ -101,8 +101,8 @@ fn a_file_size_limit_does_not_stop_the_server() {
     if !daemon.limit("--fsize=4096:unlimited") {
         return println!("skipped: no prlimit");
     }
-    // A put that is the first to encounter the limit waits until the limit is removed. Another connection observes the
-    // change of state.
+    // The first put to encounter the limit waits until the limit is removed. Another connection observes the change of
+    // the state.
     let address = daemon.address();
     let first = std::thread::spawn(move || {
         let mut client = Client::connect(address).expect("a connection");
@@ -128,7 +128,7 @@ fn a_file_size_limit_does_not_stop_the_server() {
     assert_eq!(total(&mut client), others);
 }
 
-/// Fills several segments with live jobs. After that, the server writes nothing unless a client sends a command.
+/// Fills several segments with live jobs. After this, the server writes nothing until a client sends a command.
 fn fill(home: &Home) -> (Daemon, Client, Jobs) {
     let daemon = home.start(&OPTIONS);
     let mut client = daemon.client();
@@ -149,7 +149,7 @@ fn lost(client: &mut Client) -> u64 {
 fn jobs_of_removed_segments_are_rewritten() {
     let home = Home::new();
     let (daemon, mut client, jobs) = fill(&home);
-    // The chosen segment must not be the current one, which is the last.
+    // The chosen segments must not include the last one, to which the server writes.
     let newest = number(&mut client, "stats", "binlog-current-index");
     assert!(newest > 3);
     for name in &segments(&home)[..2] {
@@ -160,7 +160,7 @@ fn jobs_of_removed_segments_are_rewritten() {
     assert_eq!(state(&mut client), "ok");
     assert!(daemon.log().contains("removed under the server"), "{}", daemon.log());
     wait_until("that is synced", || !segments(&home).iter().any(|name| name.ends_with("0001")));
-    // The acknowledgment of the next put shows that the rewritten records are synced.
+    // The acknowledgment of the next put shows that the server has synced the rewritten records.
     client.put(b"last", 0, 0, 60).unwrap();
     crash(daemon);
     let daemon = home.start(&OPTIONS);
@@ -180,14 +180,14 @@ fn a_replaced_directory_is_filled_if_it_is_empty() {
     wait_until("the loss is noticed", || state(&mut client) == "failing");
     wait_until("the log says why", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
-    // After the directory is renamed back, the server must recover.
+    // When the directory has its name again, the server must recover.
     wait_until("the directory is gone", || fs::remove_dir_all(home.path()).is_ok());
     fs::rename(&aside, home.path()).unwrap();
     wait_until("jobs are taken again", || put(&mut client, &mut jobs));
     wait_until("the state is ok", || state(&mut client) == "ok");
     assert_eq!(lost(&mut client), 0);
     let before = number(&mut client, "stats", "binlog-current-index");
-    // An empty directory must receive all live data.
+    // If the directory is replaced with an empty one, the server must write all live data to it.
     fs::rename(home.path(), &aside).unwrap();
     fs::create_dir(home.path()).unwrap();
     wait_until("the new folder is used", || lost(&mut client) > 0 && state(&mut client) == "ok");

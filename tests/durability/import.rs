@@ -1,7 +1,7 @@
 //! Tests the import of beanstalkd's binlog, which must be complete and happen only once.
 //!
-//! Debian's beanstalkd creates the binlog and describes each job. The final operation on each job must be one that
-//! beanstalkd stores. beanstalkd does not store reservations, touches, and releases without a delay.
+//! Debian's beanstalkd creates the binlog, and the test records each job's statistics. The final operation on each job
+//! must be one that beanstalkd stores. beanstalkd does not store reservations, touches, and releases without a delay.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use beanpole::Client;
 use super::daemon::{command, run, wait_until};
 use super::support::{copy, crash, facts, files, number, stop, total, Home, Random};
 
-/// Returns the path of beanstalkd from `BEANSTALKD`, or the path where Debian or `make compat` installs it.
+/// Returns the path of beanstalkd: the variable `BEANSTALKD`, or the path where Debian or `make compat` installs it.
 pub fn beanstalkd() -> Option<PathBuf> {
     let named = std::env::var_os("BEANSTALKD").map(PathBuf::from);
     let usual = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"].map(PathBuf::from);
@@ -38,10 +38,10 @@ pub struct Original {
 type Described = (BTreeMap<String, String>, Vec<u8>);
 
 impl Original {
-    /// Returns `None` if beanstalkd is not installed.
+    /// Starts beanstalkd. Returns `None` if it is not installed.
     pub fn start(path: &Path, options: &[&str]) -> Option<Original> {
         let program = beanstalkd()?;
-        // Parallel servers with the same address could choose the same port.
+        // Each server gets its own address, because parallel servers with one address could choose the same port.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let host = Ipv4Addr::new(127, 78, 0, NEXT.fetch_add(1, Ordering::Relaxed));
         let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
@@ -69,7 +69,7 @@ impl Drop for Original {
     }
 }
 
-/// Returns `false` unless the job is ready or delayed.
+/// Reserves a job. Returns `false` if the job is neither ready nor delayed.
 fn take(client: &mut Client, id: u64) -> bool {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).expect("a server");
     let line = client.line().expect("an answer");
@@ -114,7 +114,7 @@ fn describe(client: &mut Client, ids: &[u64]) -> BTreeMap<u64, Described> {
     ids.iter().filter_map(one).collect()
 }
 
-/// Creates a beanstalkd directory with a mixed workload and a restart. Returns the final description of each job.
+/// Creates a directory of beanstalkd with random operations and a restart. Returns the final description of each job.
 fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     println!("seed {seed}");
     let (mut random, mut ids) = (Random::new(seed), Vec::new());
@@ -135,7 +135,7 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     Some(jobs)
 }
 
-/// Checks that the server has exactly these jobs, except for the properties that beanstalkd does not store.
+/// Checks that the server has exactly these jobs. Ignores the properties that beanstalkd does not store.
 fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
     assert_eq!(total(client), jobs.len() as u64);
     for (&id, (before, body)) in jobs {
@@ -145,8 +145,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
             assert_eq!(before[key], after[key], "job {id}: {key}: {before:?} {after:?}");
         }
         let number = |facts: &BTreeMap<String, String>, key: &str| facts[key].parse::<u64>().expect("a number");
-        // At its start, beanstalkd increments the bury count of each buried job, but does not always store the new
-        // count.
+        // At its start, beanstalkd increments the bury count of each buried job, but may not store the new count.
         let counted = number(before, "buries") - number(&after, "buries");
         assert!(counted <= u64::from(before["state"] == "buried"), "job {id}: {before:?} {after:?}");
         let aged = number(&after, "age").saturating_sub(number(before, "age"));
@@ -210,7 +209,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
                     kick_job(client, id);
                 }
                 6 => client.delete(id).expect("a job to delete"),
-                // The job stays ready, delayed or reserved.
+                // The job remains ready, delayed or reserved.
                 _ => {}
             }
             ids.push(id);
@@ -219,7 +218,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     ids
 }
 
-/// Expects reserved jobs to be ready, because their holder has disconnected.
+/// Changes the expected state of reserved jobs to ready, because the client that held them has disconnected.
 fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     for (facts, _) in jobs.values_mut().filter(|(facts, _)| facts["state"] == "reserved") {
         facts.insert("state".to_owned(), "ready".to_owned());
@@ -227,8 +226,8 @@ fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     }
 }
 
-/// beanstalkd moves jobs out of its oldest files and removes the files. The log then contains deletes of jobs that are
-/// in no file.
+/// beanstalkd moves jobs out of its oldest files and removes these files. The log then contains deletes of jobs that
+/// are in none of the files.
 #[test]
 fn jobs_in_every_state_and_file_are_imported() {
     let home = Home::new();
@@ -266,7 +265,7 @@ fn jobs_in_every_state_and_file_are_imported() {
     stop(daemon);
 }
 
-/// At its start, beanstalkd ignores jobs that it cannot read, and later reuses their IDs.
+/// When beanstalkd starts, it ignores jobs that it cannot read. It later assigns their IDs to new jobs.
 #[test]
 fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let home = Home::new();
@@ -289,7 +288,7 @@ fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let log = daemon.wait_log("imported");
     assert!(log.contains("gave the ids of 2 jobs twice"), "{log}");
     let mut client = daemon.client();
-    // The old job 4 remains. The new jobs 2 and 3 keep their IDs.
+    // The old job 4 still exists. The new jobs 2 and 3 keep their IDs, and other old jobs get new IDs.
     let jobs = ["one", "new two", "new three", "old four", "old five", &large, "old three"];
     assert_eq!(total(&mut client), jobs.len() as u64);
     for (id, body) in (1..).zip(jobs) {
@@ -341,7 +340,7 @@ fn a_damaged_log_is_imported_up_to_the_damage() {
     stop(daemon);
 }
 
-/// Returns a record in format version 5, whose times are in microseconds, for a job with a body of five bytes.
+/// Returns a record in format version 5, whose times are in microseconds. The job has a body of five bytes.
 fn record_5(tube: &str, id: u64, state: u8, age: u64, delay: u64) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_micros() as u64;
     let mut out = (tube.len() as u64).to_le_bytes().to_vec();
@@ -354,7 +353,7 @@ fn record_5(tube: &str, id: u64, state: u8, age: u64, delay: u64) -> Vec<u8> {
     out
 }
 
-/// Current versions of beanstalkd do not write version 5, but Debian's version reads it.
+/// Current versions of beanstalkd do not write version 5, but Debian's version can read it.
 #[test]
 fn version_5_is_read_as_beanstalkd_reads_it() {
     let home = Home::new();
@@ -400,7 +399,7 @@ fn ids_that_beanstalkd_assigned_twice_are_reported() {
     }
 }
 
-/// Kills the server at different moments of its first start. Finally, lets the import finish.
+/// Kills the server at different moments of its first start. Finally, a server completes the import.
 // Tests promise P37 of beanpole-promises(7).
 #[test]
 fn an_interrupted_import_starts_over() {
@@ -408,7 +407,7 @@ fn an_interrupted_import_starts_over() {
     let Some(mut jobs) = original(&source, 4) else { return };
     let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("it is there");
     let mut client = again.client();
-    // More jobs make the import take some time.
+    // With more jobs, the import takes enough time for a kill.
     let more: Vec<u64> = (0..600).map(|_| client.put(&[b'm'; 500], 0, 0, 60).expect("a job")).collect();
     let ids: Vec<u64> = jobs.keys().copied().chain(more).collect();
     jobs = describe(&mut client, &ids);
@@ -438,7 +437,7 @@ fn an_interrupted_import_starts_over() {
     println!("{marks} of 8 kills met an import under way");
 }
 
-/// A start must ignore what an unfinished import has written.
+/// A start must ignore the data that an unfinished import has written.
 #[test]
 fn an_unfinished_import_is_repeated() {
     let home = Home::new();

@@ -16,7 +16,7 @@ use super::support::{ask, crash, parse, stop, total, Home, Random};
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 4;
 
-/// The tube shared by all workers. Each lower index is a tube with only one worker.
+/// The index of the tube that all workers share. Only one worker uses each tube with a lower index.
 const SHARED: usize = WORKERS;
 
 /// Producers pause when this many jobs exist.
@@ -130,7 +130,7 @@ impl Site<'_> {
         let mut buried = book.buried(own);
         buried.truncate(1 + random.below(3) as usize);
         let sleeper = book.find(own, DELAYED);
-        // The result of concurrent kicks would be unpredictable, so only one worker kicks jobs of the shared tube.
+        // Only one worker kicks jobs of the shared tube, because the result of concurrent kicks would be unpredictable.
         let shared = (own == 0).then(|| book.find(SHARED, BURIED).or(book.find(SHARED, DELAYED))).flatten();
         let numbers: Vec<_> = buried.iter().map(|&id| (id, book.will_do(id, Operation::Kick))).collect();
         drop(book);
@@ -225,7 +225,7 @@ fn meet(book: &mut Book, id: u64, facts: &str, body: &[u8]) {
     book.met(id, tube, body, state, number("pri"), counts);
 }
 
-/// Checks the first buried job of each tube, because the order of burying must survive.
+/// Checks the first buried job of each tube, because a restart must preserve the order of burying.
 fn first_buried(stream: &TcpStream, book: &mut Book) {
     for tube in 0..WORKERS {
         let answers = ask(stream, &[format!("use {}", tube_name(tube)), "peek-buried".to_owned()]);
@@ -237,8 +237,8 @@ fn first_buried(stream: &TcpStream, book: &mut Book) {
     }
 }
 
-/// Puts and deletes a job, and returns its ID, which is higher than all earlier IDs. Without this job, a round on a
-/// busy machine could end before any job gets an ID.
+/// Puts and deletes a job. Returns its ID, which is higher than all earlier IDs. Because of this job, at least one ID
+/// is assigned in each round, even on a busy machine.
 fn passing(daemon: &Daemon) -> u64 {
     let mut client = daemon.client();
     let id = client.put(b"passing", 0, 0, TTR).expect("a job");

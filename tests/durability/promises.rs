@@ -1,7 +1,7 @@
 //! Tests that a reply about another client's change waits until the change is durable.
 //!
-//! The server runs inside the test process, on a disk whose syncs block until the test releases them. The tests check
-//! which clients get replies while a sync is blocked, and that all get replies afterwards.
+//! The server runs inside the test process, with a disk whose syncs block until the test releases them. The tests check
+//! which clients get replies while a sync is blocked, and that all clients get replies afterwards.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use super::blocked::{config, Gate, Gated, Operation};
 use super::daemon::PATIENCE;
 use super::support::Home;
 
-/// A connection with any protocol.
+/// A connection that can use any protocol.
 struct Plain(TcpStream);
 
 impl Plain {
@@ -29,7 +29,7 @@ impl Plain {
         self.0.write_all(bytes.as_ref()).expect("a server that listens");
     }
 
-    /// `true` if no bytes are available.
+    /// Returns `true` if no bytes are available.
     fn is_silent(&self) -> bool {
         self.0.set_nonblocking(true).expect("a socket");
         let silent = matches!(self.0.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
@@ -53,7 +53,7 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// Waits until the server's only thread, which serves its connections in rotation, has processed all input so far.
+/// Waits until the server's only thread has processed all input so far. The thread serves the connections in rotation.
 fn pass(bystander: &mut Client, job: u64) {
     for _ in 0..5 {
         bystander.peek(job).expect("a job");
@@ -70,7 +70,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");
-    // The server now expects a slow disk, and leaves syncs to the log's thread.
+    // With the slow disk that this call announces, the server leaves syncs to the log's thread.
     gate.set(None, Some(Operation::Sync));
     for _ in 0..10 {
         bystander.put(b"slow", 0, 0, 60).expect("a job");
@@ -103,7 +103,7 @@ fn joining_a_job_is_confirmed_when_durable() {
         client.0.read_exact(&mut head).expect("an answer");
         assert_eq!((&head[..4], head[7]), (&b"\0RES"[..], 8), "JOB_CREATED");
     }
-    // The reply must not wait if the change is already durable.
+    // If the change is already durable, the reply must not wait.
     gate.set(Some(Operation::Sync), Some(Operation::Sync));
     let mut third = Plain::to(&server, Wire::Gearman);
     third.send(submit("u1"));

@@ -1,4 +1,4 @@
-//! Measures the time to recover a million jobs, for this server and beanstalkd. Runs only on request, in release mode.
+//! Measures the time in which this server and beanstalkd recover a million jobs. Runs only on request, in release mode.
 //!
 //! Run `BEANPOLE_RECOVERY=1 cargo test --release --test durability recovery -- --nocapture`.
 
@@ -15,7 +15,7 @@ use super::support::{ask, crash, total, Home};
 const JOBS: u64 = 1_000_000;
 const BODY: [u8; 64] = [b'b'; 64];
 
-/// The number of puts to send before reading their replies.
+/// The number of puts that are sent before their replies are read.
 const AT_A_TIME: u64 = 1000;
 
 const RUNS: usize = 3;
@@ -71,7 +71,7 @@ fn recovery_of_a_million_jobs() {
     let one = || {
         let start = Instant::now();
         let original = Original::start(theirs.path(), &[]).expect("it was there before");
-        // beanstalkd accepts connections before it reads its log, but replies only afterwards.
+        // beanstalkd accepts connections before it reads its log, but replies only after it has read the log.
         check(original.client());
         start.elapsed()
     };
@@ -80,8 +80,8 @@ fn recovery_of_a_million_jobs() {
     println!("beanstalkd is back after {their_time:?}; beanpole takes {ratio:.2} of that");
 }
 
-/// A job waited for two members of a group that has ended. Another job waits for one member of a later group with the
-/// same name.
+/// After a restart, a job must stay released if it waited for two members of a group that has ended, and another job
+/// now waits for one member of a later group with the same name.
 #[test]
 fn a_released_job_stays_released_if_the_name_of_its_group_is_used_again() {
     let home = Home::new();

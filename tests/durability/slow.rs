@@ -1,7 +1,7 @@
 //! Tests that a slow disk delays only clients that wait for it, and that the number of syncs is as expected.
 //!
-//! The server runs inside the test process, on a disk whose syncs can be counted, delayed and blocked. The tests check
-//! which clients get replies while a sync is blocked, and which sync precedes each reply.
+//! The server runs inside the test process, with a disk that can count, delay and block syncs. The tests check which
+//! clients get replies while a sync is blocked, and which sync precedes each reply.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::daemon::wait_until;
 use super::disk::{Controls, Disk};
 use super::support::{number, Home};
 
-/// The duration of a sync in milliseconds. The server measures the first sync, and then considers the disk slow.
+/// The duration of a sync in milliseconds. After the first sync of this duration, the server considers the disk slow.
 const SLOW: u64 = 50;
 
 fn serve(home: &Home, mode: SyncMode, sync_millis: u64) -> (Server, Arc<Controls>) {
@@ -33,8 +33,8 @@ fn client(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// Lets each client put a job while syncs are blocked, runs `meanwhile`, and releases the syncs. Returns when each job
-/// was sent and acknowledged.
+/// Blocks syncs, lets each client put a job, runs `meanwhile`, and releases the syncs. For each job, returns the times
+/// of the put and of the acknowledgment.
 fn put_at_once(
     clients: &mut [Client],
     controls: &Controls,
@@ -131,7 +131,7 @@ fn many_connections_share_a_sync() {
     }
 }
 
-/// No client sends anything after the burst, so a timer must trigger the last sync.
+/// After the burst, no client sends a command, so a timer must trigger the last sync.
 #[test]
 fn the_last_write_of_a_burst_is_synced() {
     let home = Home::new();
@@ -169,7 +169,7 @@ fn without_syncs_only_completed_files_are_synced() {
     }
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(controls.syncs(), before, "nothing was left");
-    // These segments become removable when their jobs are deleted.
+    // Jobs whose deletion makes their segments removable.
     for _ in 0..20 * few {
         let id = client.put(&body, 0, 0, 60).expect("a job");
         client.delete(id).expect("a job to delete");

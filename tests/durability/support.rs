@@ -13,7 +13,7 @@ use beanpole::{Client, ClientError};
 
 use super::daemon::{Daemon, Folder, Signal, PATIENCE};
 
-/// The number of requests to send before reading their replies.
+/// The number of requests that are sent before their replies are read.
 const AT_A_TIME: usize = 200;
 
 pub struct Home {
@@ -55,11 +55,11 @@ pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
     let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
     let plain = entries.filter(|path| path.is_file());
-    // A running server may remove files while they are read.
+    // The server may remove a file before the file is read.
     plain.filter_map(|path| Some((name(&path), fs::read(&path).ok()?))).collect()
 }
 
-/// Copies the current files of a directory, as a kill of the server would leave them.
+/// Copies a directory in its current state, which is also the state after a kill of the server.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new folder");
     for (name, bytes) in files(from) {
@@ -103,7 +103,7 @@ pub fn total(client: &mut Client) -> u64 {
         .sum()
 }
 
-/// Returns `None` if the job does not exist.
+/// Returns the statistics of a job, or `None` if the job does not exist.
 pub fn facts(client: &mut Client, id: u64) -> Option<BTreeMap<String, String>> {
     match client.text(&format!("stats-job {id}")) {
         Ok(text) => Some(parse(&text)),
@@ -121,7 +121,7 @@ pub fn is_refused<T>(result: &Result<T, ClientError>) -> bool {
     matches!(result, Err(ClientError::Refused(reply)) if reply == "OUT_OF_MEMORY")
 }
 
-/// The line and the body of a reply. The body can be empty.
+/// The first line and the body of a reply. The body can be empty.
 pub type Answer = (String, Vec<u8>);
 
 /// Sends many requests and returns their replies. Only replies that begin with OK or FOUND can have a body.

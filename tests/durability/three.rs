@@ -1,7 +1,7 @@
 //! Tests that jobs of all three protocols survive the exit of the server.
 //!
-//! A restart must preserve all options of a job, and times must continue to pass while the server is down. A kill must
-//! not lose or duplicate acknowledged jobs, nor restore jobs whose end was acknowledged.
+//! A restart must preserve all options of a job, and times must continue to pass while no server runs. After a kill, no
+//! acknowledged job may be lost or duplicated, and no job whose end was acknowledged may reappear.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Result, Write};
@@ -52,7 +52,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     let mut runner = Workq::connect(&daemon)?;
     runner.send(&format!("run {} q7 9000 900000 4\r\nbody\r\n", ids[7]))?;
     wait_until("it is there", || client.inspect(&ids[7], "state").expect("an answer").is_some());
-    // Each recovery must store the jobs completely again, so several restarts follow.
+    // Restarts several times, because each recovery must store the jobs completely again.
     let mut leased = None;
     for _ in 0..3 {
         daemon = restart(&home, daemon, &options);
@@ -76,7 +76,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
             break;
         }
     }
-    // The lease expires while no server is running.
+    // The lease expires while no server runs.
     crash(daemon);
     std::thread::sleep(Duration::from_millis(2100).saturating_sub(added.elapsed()));
     let daemon = home.start(&options);
@@ -94,8 +94,8 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     Ok(())
 }
 
-/// A background submission of an existing foreground job makes this job durable. A short command can therefore cause a
-/// large write.
+/// If an existing foreground job is submitted again in the background, the server makes the job durable. A short
+/// command can therefore cause a large write.
 #[test]
 fn foreground_jobs_become_durable_when_submitted_in_the_background() -> Result<()> {
     const LARGE: usize = 40_000;
@@ -104,8 +104,8 @@ fn foreground_jobs_become_durable_when_submitted_in_the_background() -> Result<(
     let mut daemon = home.start(&options);
     let (mut client, mut handles) = (Gearman::connect(&daemon)?, Vec::new());
     for number in 0..30 {
-        // The sizes leave different amounts of space in the 64 KiB segments. A new segment is created when half of the
-        // current one is used.
+        // With different sizes, different amounts of space remain in the segments of 64 KiB. The server creates a new
+        // segment when half of the current segment is used.
         client.submit(SUBMIT_JOB_BG, &["fill", "", &"f".repeat(number * 997)])?;
         let (unique, body) = (format!("u{number}"), "x".repeat(LARGE));
         let handle = client.submit(SUBMIT_JOB, &["f", &unique, &body])?;
@@ -175,25 +175,25 @@ fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
     let mut late = Gearman::connect(&daemon)?;
     late.send(CAN_DO, &["late"])?;
     wait_until("its moment comes", || late.grab().expect("an answer").is_some());
-    // The protocol's resolution is one second.
+    // The protocol's times have a resolution of one second.
     assert!(SystemTime::now() >= moment - Duration::from_secs(1), "it came too early");
     stop(daemon);
     Ok(())
 }
 
-/// The known state of all jobs, which are identified by their payloads.
+/// The known state of all jobs. The payload identifies a job.
 #[derive(Default)]
 struct Book {
     sent: HashSet<String>,
     acknowledged: HashSet<String>,
-    /// Jobs whose completion was reported, but not acknowledged.
+    /// Jobs whose completion was reported to the server, but not acknowledged.
     ending: HashSet<String>,
     ended: HashSet<String>,
-    /// The round of the reservation and the time of the request for each held job.
+    /// For each held job, the round of the reservation and the time of the request.
     held: HashMap<String, (usize, Instant)>,
-    /// The Workq IDs of jobs by payload.
+    /// The Workq IDs of the jobs by payload.
     results: HashMap<String, String>,
-    /// The numbers of reported and of acknowledged failures of each job.
+    /// For each job, the number of reported failures and the number of acknowledged failures.
     fails: HashMap<String, (u32, u32)>,
     problems: Vec<String>,
 }
@@ -264,7 +264,7 @@ impl Site<'_> {
         loop {
             let Some((number, payload)) = self.new_job(kind) else {
                 std::thread::sleep(Duration::from_millis(1));
-                // The command fails when the server is killed, which ends the loop.
+                // The command fails after the server is killed. This failure ends the loop.
                 beanstalk.text("stats").ok()?;
                 continue;
             };
@@ -272,7 +272,7 @@ impl Site<'_> {
                 'w' => {
                     let (id, size) = (uuid(number), payload.len());
                     let line = format!("add {id} q 5000 3600000 {size} -max-fails=255\r\n{payload}\r\n");
-                    // Records the ID before another client can finish the job.
+                    // Records the ID now, because another client may finish the job before the reply arrives.
                     self.book().results.insert(payload.clone(), id);
                     assert_eq!(workq.ask(&line).ok()?, "+OK");
                 }
@@ -314,7 +314,7 @@ impl Site<'_> {
             let asked = Instant::now();
             let job = client.grab().ok()?;
             if let Some(payload) = before.take() {
-                // This reply shows that all earlier requests are executed and durable.
+                // The reply to the grab shows that all earlier requests are executed and durable.
                 self.book().done(&payload);
             }
             let Some((handle, payload)) = job else {
@@ -340,7 +340,7 @@ impl Site<'_> {
             self.book().ending.insert(payload.clone());
             client.delete(job.id).ok()?;
             let mut book = self.book();
-            // A job completed by a beanstalk worker has no result.
+            // A job has no result if a beanstalk worker has completed it.
             book.results.remove(&payload);
             book.done(&payload);
         }

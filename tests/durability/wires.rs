@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::daemon::{Daemon, PATIENCE};
 
-/// Options of a server with all protocols.
+/// Options that make a server listen for Workq and Gearman.
 pub const ALL: [&str; 2] = ["--workq=127.0.0.1:0", "--gearman=127.0.0.1:0"];
 
 fn connect(daemon: &Daemon, wire: &str) -> Result<BufReader<TcpStream>> {
@@ -51,7 +51,7 @@ impl Workq {
         line.strip_suffix("\r\n").map(str::to_owned).ok_or(Error::from(ErrorKind::UnexpectedEof))
     }
 
-    /// Returns the first line of the reply.
+    /// Sends a request. Returns the first line of the reply.
     pub fn ask(&mut self, text: &str) -> Result<String> {
         self.send(text)?;
         self.line()
@@ -69,7 +69,7 @@ impl Workq {
         Ok(Some((id.to_owned(), text(&payload[..size]))))
     }
 
-    /// Returns the success flag and the result, or `None` if the job is unfinished or does not exist.
+    /// Returns `true` for success, and the result. Returns `None` if the job is unfinished or does not exist.
     pub fn result(&mut self, id: &str) -> Result<Option<(bool, String)>> {
         if self.ask(&format!("result {id} 0\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -134,7 +134,7 @@ impl Gearman {
         Ok(args.remove(0))
     }
 
-    /// Returns the handle and the payload of a job, or `None` if there is none.
+    /// Grabs a job. Returns its handle and payload, or `None` if there is no job.
     pub fn grab(&mut self) -> Result<Option<(String, String)>> {
         self.send(GRAB_JOB, &[])?;
         match self.packet()? {

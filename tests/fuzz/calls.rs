@@ -9,10 +9,10 @@ use crate::reference::calls::Call;
 use crate::reference::comparing::{step, Stage};
 use crate::reference::model::{JobTags, Model, Name};
 
-/// Names used for tubes and for keys.
+/// Names that are used for tubes and for keys.
 const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
-/// Limits on the numbers of clients and of jobs, which bound the cost of comparisons.
+/// Maximum numbers of clients and of jobs, which bound the cost of the comparisons.
 const CLIENTS: usize = 5;
 const JOBS: usize = 30;
 
@@ -25,7 +25,7 @@ impl Bytes<'_> {
         Some(byte)
     }
 
-    /// Returns 0 if no bytes are left.
+    /// Returns the next byte, or 0 if no bytes are left.
     fn byte(&mut self) -> u8 {
         self.next().unwrap_or_default()
     }
@@ -43,7 +43,7 @@ impl Bytes<'_> {
         TUBES[usize::from(self.byte()) % TUBES.len()]
     }
 
-    /// Returns a multiple of 250 ms.
+    /// Returns a duration, which is a multiple of 250 ms.
     fn span(&mut self) -> Span {
         Span::from_millis(u64::from(self.byte() % 16) * 250)
     }
@@ -132,7 +132,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Executes the calls in order, and runs the timers that are due between them.
+/// Executes the calls in order. Between the calls, runs the timers that are due.
 pub fn make(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };

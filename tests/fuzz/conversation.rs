@@ -1,7 +1,7 @@
-//! Sends random bytes from several clients to a server, which tests the decoders and sessions of a protocol.
+//! Sends random bytes from several clients to a server, to test the decoders and sessions of a protocol.
 //!
-//! Owns the translation of bytes to a conversation. The replies must not depend on where the input is split into
-//! pieces. At the end, the engine's invariants are checked. The server has no log, no threads, and a manual clock.
+//! Owns the translation of bytes to a conversation. The replies must not depend on how the input is split into pieces.
+//! At the end, the engine's invariants are checked. The server has no log, no threads, and a manual clock.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,10 +14,10 @@ use beanpole::Config;
 
 use crate::random::Random;
 
-/// The first two clients use the protocol under test, and the others use beanstalk.
+/// The first two clients use the protocol under test. The other clients use beanstalk.
 const CLIENTS: usize = 4;
 
-/// The first of the input bytes that select a client, which sends the bytes that follow.
+/// The first of the input bytes that select a client. The selected client sends the bytes that follow.
 const CLIENT: u8 = 0xf8;
 /// Input byte that advances the clock, followed by the time in tenths of a second.
 const PASS: u8 = 0xfc;
@@ -26,7 +26,7 @@ const HALF_CLOSE: u8 = 0xfd;
 /// Input byte that replaces the client's connection with a new one.
 const CLOSE: u8 = 0xfe;
 
-/// A server that needs more rounds until it is idle probably loops forever.
+/// If the server is not idle after this number of rounds, it probably loops forever.
 const ROUNDS: usize = 10_000;
 
 struct Stage {
@@ -36,14 +36,14 @@ struct Stage {
     received: [Vec<u8>; CLIENTS],
     /// Chooses random split positions. `None` sends the input unsplit.
     cuts: Option<Random>,
-    /// The index of the client that sent last.
+    /// The index of the client that has sent the most recent bytes.
     speaker: usize,
-    /// `true` if the splitting can affect the replies, because a client sent input while another client had commands
-    /// queued behind a waiting command.
+    /// `true` if the splitting can affect the replies: a client sent input while another client had commands queued
+    /// behind a waiting command.
     raced: bool,
 }
 
-/// Plays the conversation twice, unsplit and split. The first byte is the seed of the split positions.
+/// Plays the conversation with unsplit and then with split input. The first byte is the seed of the positions.
 pub fn hold(wire: Wire, bytes: &[u8]) {
     let Some((seed, bytes)) = bytes.split_first() else { return };
     let whole = replies(wire, bytes, None);
@@ -61,7 +61,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Prefixes of lines that can differ between two runs: resource usage, buffer sizes and random IDs.
+/// Prefixes of lines that may differ between the two runs: resource usage, buffer sizes and random IDs.
 const LOOSE: [&[u8]; 5] = [b"rusage-", b"OK ", b"id: ", b"current-memory: ", b"memory-"];
 
 /// Returns the lines that must be equal in both runs.

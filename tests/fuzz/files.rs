@@ -1,7 +1,7 @@
 //! Starts a server on a directory of random bytes: a beanpole log, or a beanstalkd log to import.
 //!
-//! Owns the translation of bytes to files. A start must terminate, the queue must be consistent, and the next start
-//! must report no problem and find everything that was recovered.
+//! Owns the translation of bytes to files. A start must terminate, and the queue must be consistent. The next start
+//! must report no problem and find all jobs that the first start has recovered.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::format;
 
 const SEGMENT: u64 = 4096;
 
-/// The queue time at the start. All timers are due later.
+/// The queue's time at the start. All timers are due later.
 const DAWN: Time = Time::from_nanos(1_700_000_000_000_000_000);
 
 /// The ID, tube, state and body of a job, which a restart must preserve.
 type Kept = (u64, Vec<u8>, String, Vec<u8>);
 
-/// The number of times that the log's threads run. They also rewrite and rename damaged segments.
+/// The number of rounds of the log's threads, sufficient to rewrite and rename damaged segments.
 const ROUNDS: usize = 100;
 
 /// The journal and the engine, which share one lock in the server.
@@ -53,7 +53,7 @@ fn kept(access: &Access) -> Vec<Kept> {
     jobs
 }
 
-/// Starts the server twice, with a simulated power failure in between.
+/// Starts the server, simulates a power failure, and starts the server again.
 fn start_twice(disk: &Disk) {
     let Some((access, wal, _)) = start(disk) else { return };
     for _ in 0..ROUNDS {
@@ -65,7 +65,7 @@ fn start_twice(disk: &Disk) {
     assert_eq!(kept(&again), kept(&access));
 }
 
-/// Removes a piece from `bytes`, whose first byte contains the length of the piece.
+/// Removes a piece from `bytes`. The first byte is the length of the piece.
 fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     let Some((&length, rest)) = bytes.split_first() else { return &[] };
     let (piece, rest) = rest.split_at(rest.len().min(length.into()));
@@ -73,8 +73,8 @@ fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     piece
 }
 
-/// Tests a beanpole log. The first byte selects a raw segment or a list of records with valid checksums, each with a
-/// kind and a payload. Kind 0 begins a new segment.
+/// Tests a beanpole log. The first byte selects the form of the input: a raw segment, or a list of records with valid
+/// checksums, each with a kind and a payload. Kind 0 begins a new segment.
 pub fn log(bytes: &[u8]) {
     let Some((form, mut bytes)) = bytes.split_first() else { return };
     let disk = Disk::new(1);
@@ -101,7 +101,7 @@ pub fn log(bytes: &[u8]) {
 }
 
 /// Tests a beanstalkd directory with up to three files. The first two bytes are the ends of the first two files, in
-/// sixteenths of the input.
+/// sixteenths of the remaining input.
 pub fn import(bytes: &[u8]) {
     let Some((&[first, second], bytes)) = bytes.split_first_chunk::<2>() else { return };
     let part = |sixteenths: u8| bytes.len() * usize::from(sixteenths & 15) / 16;

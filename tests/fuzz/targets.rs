@@ -23,14 +23,14 @@ pub const TARGETS: [Target; 9] = [
     ("engine", calls::make),
 ];
 
-/// Parses words separated by zero bytes as the command line of beanpole and of gearmand.
+/// Splits the input at zero bytes, and parses the words as the command line of beanpole and of gearmand.
 fn command_line(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let words: Vec<String> = text.split('\0').map(str::to_owned).collect();
     if let Err(problem) = options::parse(&words) {
         assert!(!problem.is_empty());
     }
-    // These options look up host names or read configuration files, which a fuzz target must not do.
+    // Skips options that look up host names or read configuration files, which a fuzz target must not do.
     if !text.contains('L') && !text.contains("--l") && !text.contains("--c") {
         if let Err(problem) = gearmand::parse(&words, None) {
             assert!(!problem.is_empty());
@@ -38,7 +38,7 @@ fn command_line(bytes: &[u8]) {
     }
 }
 
-/// Parses an access file. Valid lines must take effect, and errors must have a line number.
+/// Parses an access file. Valid lines must take effect. Errors must contain a line number and a column.
 fn access_file(bytes: &[u8]) {
     let number = |name: &str| name.strip_prefix('u').and_then(|number| number.parse().ok());
     let lines = bytes.split(|&byte| byte == b'\n').count();

@@ -1,5 +1,5 @@
 //! Sends random requests. No packet may stop the server, all replies must be well-formed, and each waiting client must
-//! learn the outcome of its job exactly once.
+//! receive the outcome of its job exactly once.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// `BEANPOLE_WILD` sets the number of runs, one for each seed.
+/// Returns the seeds. The variable `BEANPOLE_WILD` sets the number of runs, each with one seed.
 fn runs() -> std::ops::Range<u64> {
     let wanted = std::env::var("BEANPOLE_WILD").ok().map(|text| text.parse().expect("a number of runs"));
     0..wanted.unwrap_or(60)
@@ -40,10 +40,10 @@ const STEPS: usize = 150;
 
 const FUNCTIONS: [&str; 3] = ["f", "g", "h"];
 
-/// Returns a random argument, which is usually valid for the parameter `name`.
+/// Returns a random argument. Most arguments are valid for the parameter `name`.
 fn argument(name: &str, random: &mut Random) -> Vec<u8> {
     let odd: [&[u8]; 6] = [b"", b"-", b"\xff\n", b"99999999999999999999", b"-1", b"x y"];
-    // An invalid time can be very long, and clients would wait for the job.
+    // An invalid time can be very long, and clients would wait for the job that long.
     if random.below(12) == 0 && name != "time" {
         return random.pick(&odd).to_vec();
     }
@@ -161,7 +161,7 @@ fn drain(world: &mut Within, workers: &[String]) {
         parse(&bytes).expect("whole packets and lines");
         world.close(worker);
     }
-    // Makes scheduled jobs due.
+    // Advances the clock until scheduled jobs are due.
     world.pass(Duration::from_secs(30));
     world.open("last", Wire::Gearman).expect("a connection");
     for function in FUNCTIONS.iter().map(|name| name.as_bytes()).chain([b"-".as_slice(), b"\xff\n", b"x y", b"-1"]) {

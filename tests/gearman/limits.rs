@@ -1,4 +1,4 @@
-//! Tests that a job becomes available within its time limit after its worker has died, for all combinations of
+//! Tests that another worker gets a job within the time limit after its worker has died, for all combinations of
 //! protocols.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::within::{Pieces, Within};
 
 const UUID: &str = "11111111-1111-4111-8111-111111111111";
 
-/// How a worker dies: its connection closes, or stays open without traffic.
+/// The way in which a worker dies: its connection closes, or stays open without traffic.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Death {
     Closed,
@@ -51,7 +51,7 @@ const WORKERS: [Worker; 4] = [
 /// Returns the seconds after which another worker must get the job, or `None` without a time limit.
 fn limit(producer: &Producer, worker: &Worker, death: Death, lease_limit: u64) -> Option<u64> {
     match (worker.1, death) {
-        // Only its time limit ends a Workq lease, regardless of the connection.
+        // Only the time limit ends a Workq lease. The state of the connection has no effect.
         (Wire::Workq, _) => Some(producer.3.unwrap_or(lease_limit)),
         (_, Closed) => Some(0),
         (_, Silent) => producer.3.into_iter().chain(worker.4).min(),

@@ -9,7 +9,7 @@ use beanpole::{Address, Config, Server};
 use crate::daemon::wait_until;
 use crate::talk::{ask, packet, say, world};
 
-/// Sends a command over a real socket. The simulated server would be slow, because it checks invariants after each job.
+/// Sends a command over a real socket, because the simulated server checks invariants after each job and would be slow.
 fn ask_server(stream: &mut TcpStream, line: &str) -> String {
     stream.write_all(format!("{line}\n").as_bytes()).expect("a connection");
     let mut answer = Vec::new();
@@ -73,7 +73,7 @@ fn the_list_of_many_workers_is_complete() {
     }
 }
 
-/// The number of names in a list is limited. Even after a client has used very many new names, the list must contain a
+/// A list contains a limited number of names. Even after a client has used very many new names, the list must contain a
 /// function that has a worker.
 #[test]
 fn many_names_do_not_hide_a_function_with_a_worker() {
@@ -102,10 +102,10 @@ fn many_names_do_not_hide_a_function_with_a_worker() {
         }
         String::from_utf8(text).expect("text")
     };
-    // A function that the list would omit must not be reported as created.
+    // The server must not create a function that the list would omit.
     assert_eq!(line("create function one-more"), "ERR QUEUE_ERROR Too+many+functions\r\n");
     assert_eq!(line("create function realwork"), "OK\r\n");
-    // The server may still be removing the functions of the disconnected client.
+    // The server may still be removing the functions of the disconnected client, so the test retries.
     wait_until("the function is unused", || line("drop function junk-7") == "OK\r\n");
     assert_eq!(line("create function one-more"), "OK\r\n");
 }

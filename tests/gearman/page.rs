@@ -7,7 +7,7 @@ fn page() -> String {
     std::fs::read_to_string("man/beanpole-gearman.7").expect("the man page")
 }
 
-/// Converts a table's summary to a sentence of the page.
+/// Converts a summary from a table to a sentence as in the man page.
 fn sentence(summary: &str) -> String {
     format!("{}{}.", summary[..1].to_uppercase(), &summary[1..])
 }
@@ -16,7 +16,7 @@ fn sentence(summary: &str) -> String {
 fn every_packet_is_documented_with_its_arguments() {
     let page = page();
     for row in PACKETS.iter().filter(|row| !["UNUSED", "ALL_YOURS"].contains(&row.name)) {
-        // The page lists packets sent in both directions among the requests.
+        // Packets that are sent in both directions are in the page's list of requests.
         let arguments: String = row.arguments.iter().map(|name| format!(" Ar {name}")).collect();
         let data = if row.data { " Ar data" } else { "" };
         let item = format!("\n.It {} Sy {}{arguments}{data}\n{}\n", row.kind as u32, row.name, sentence(row.summary));

@@ -115,7 +115,7 @@ fn a_client_that_does_not_read_its_job_s_updates_is_dropped() {
     assert_eq!(alive, [(17, b"alive".to_vec())]);
 }
 
-/// Submits the same foreground job very many times and lets the worker, or the client itself, grab it. Returns the
+/// Submits the same foreground job very many times. Then a worker, or the client itself, grabs the job. Returns the
 /// job's handle.
 fn awaited_very_often(client: &mut TcpStream, worker: Option<&mut TcpStream>) -> Vec<u8> {
     let mut handle = Vec::new();

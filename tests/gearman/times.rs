@@ -70,7 +70,7 @@ fn a_worker_s_limit_applies_to_each_of_many_jobs() {
         assert_eq!(say(&mut world, "worker", &[(9, b"")])[0].0, 11);
         world.pass(Duration::from_millis(30));
     }
-    // The reservation of the first job started 600 ms ago, and that of the last job 30 ms ago.
+    // The first job was reserved 600 ms ago, and the last job 30 ms ago.
     for lost in 1..=20 {
         world.pass(Duration::from_millis(if lost == 1 { 400 } else { 30 }));
         let status = crate::talk::ask(&mut world, "client", "status");

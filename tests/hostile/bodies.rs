@@ -1,11 +1,11 @@
-//! Tests lines and bodies that arrive slowly, incompletely, or are larger than the available memory.
+//! Tests lines and bodies that arrive slowly or incompletely, and bodies that are larger than the available memory.
 
 use std::time::Duration;
 
 use crate::daemon::{shell, wait_until, Daemon};
 use crate::wire::{at_rest, calm, figure, put, served, stat, Wire};
 
-/// The largest body that can be announced, in bytes.
+/// The largest body size that a client can announce, in bytes.
 const GIB: usize = 1 << 30;
 
 const CROWD: usize = 20;
@@ -27,7 +27,7 @@ fn sent_byte_by_byte() {
     calm(&daemon);
 }
 
-/// Clients stop in the middle of a line or body, and then disconnect in various ways.
+/// Clients stop in the middle of a line or body. They then continue, or disconnect in various ways.
 #[test]
 fn halves_of_lines_and_bodies() {
     let daemon = Daemon::start(&[]);
@@ -57,7 +57,7 @@ fn halves_of_lines_and_bodies() {
     calm(&daemon);
 }
 
-/// The server must allocate memory for a body when bytes arrive, not when the body is announced.
+/// The server must allocate memory for a body when bytes arrive, not when a client announces the body.
 #[test]
 fn huge_bodies_that_never_arrive() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "64G"]);
@@ -76,7 +76,7 @@ fn huge_bodies_that_never_arrive() {
     calm(&daemon);
 }
 
-/// No body fits into memory. A body that does not arrive must not use memory, and one that arrives must be discarded.
+/// No body fits into memory. A body must not use memory before it arrives, and must be discarded when it does.
 #[test]
 fn many_huge_bodies_and_little_memory() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "1M"]);
@@ -99,7 +99,7 @@ fn many_huge_bodies_and_little_memory() {
     calm(&daemon);
 }
 
-/// An announced body must not reserve memory, because only received bytes are charged to the memory account.
+/// A body that a client has announced must not reserve memory. Only received bytes count toward the memory limit.
 #[test]
 fn bodies_are_charged_as_they_arrive() {
     let daemon = Daemon::start(&["-t", "1", "-z", "1M", "--max-memory", "1M"]);
@@ -134,7 +134,7 @@ fn bodies_are_charged_as_they_arrive() {
     calm(&daemon);
 }
 
-/// The system may have less memory than the server assumes. Like beanstalkd, the server must reply OUT_OF_MEMORY.
+/// If the system has less memory than the server assumes, the server must reply OUT_OF_MEMORY, like beanstalkd.
 #[test]
 fn a_body_larger_than_the_system_s_memory() {
     let arguments = ["-p", "0", "-t", "1", "-z", "1073741824", "--max-memory", "4G"];
@@ -151,7 +151,7 @@ fn a_body_larger_than_the_system_s_memory() {
     calm(&daemon);
 }
 
-/// While memory is exhausted, only puts are refused. When memory is available again, puts must succeed.
+/// While memory is exhausted, the server must refuse only puts. When memory is available again, puts must succeed.
 // Tests promise P21 of beanpole-promises(7).
 #[test]
 fn with_exhausted_memory() {

@@ -10,10 +10,10 @@ use beanpole::Client;
 use crate::daemon::{wait_until, Daemon, Folder};
 use crate::wire::{calm, figure, put, served, stat, Random, StopAtEnd, Wire};
 
-/// Maximum memory, in bytes, for incomplete commands and for commands that the server has not executed yet.
+/// Maximum memory for incomplete commands and for commands that the server has not executed yet, in bytes.
 const BOUND: u64 = 16 << 20;
 
-/// Sends meaningless bytes from several clients, which must then be able to send valid commands.
+/// Sends meaningless bytes from several clients. The clients must then be able to send valid commands.
 fn nonsense(bytes: &[u8]) {
     let daemon = Daemon::start(&[]);
     served(&daemon);
@@ -71,7 +71,7 @@ fn round(id: usize) -> (Vec<u8>, String) {
     (commands, replies.replace("ID", &id.to_string()).replace("LENGTH", &body.len().to_string()))
 }
 
-/// The client writes without reading, until the server has either stopped reading or read everything.
+/// A client writes many commands without reading, until the server has stopped reading or has read all commands.
 #[test]
 fn a_hundred_thousand_commands_in_one_write() {
     let daemon = Daemon::start(&[]);
@@ -94,12 +94,12 @@ fn a_hundred_thousand_commands_in_one_write() {
     calm(&daemon);
 }
 
-/// The tests depend on consecutive IDs, so this check puts no job.
+/// Checks that the server serves clients, without putting a job, because the tests expect consecutive IDs.
 fn serves_without_jobs(daemon: &Daemon) {
     Wire::to(daemon).ask("list-tube-used", "USING default");
 }
 
-/// Commands behind a waiting reserve are buffered, up to a limit, and executed after the reserve.
+/// The server must buffer commands behind a waiting reserve, up to a limit, and execute them after the reserve.
 #[test]
 fn thousands_of_commands_behind_a_blocked_reserve() {
     const CLIENTS: usize = 10;
@@ -145,15 +145,15 @@ fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
                 Err(_) => break,
             }
         }
-        // The connection may be closed already.
+        // The server may have closed the connection already.
         let _ = stream.shutdown(Shutdown::Both);
     });
 }
 
-/// A server with one thread, on a Unix socket, where sent bytes have arrived when `send` returns.
+/// A server with one thread and a Unix socket. When `send` returns, the sent bytes are in the server's socket buffer.
 struct Flooded {
     daemon: Daemon,
-    /// A client that reads the server's progress from the statistics.
+    /// A client that reads from the statistics how many commands the server has executed.
     bystander: Client,
     _folder: Folder,
 }
@@ -167,7 +167,7 @@ impl Flooded {
         Flooded { daemon, bystander, _folder: folder }
     }
 
-    /// Returns a connection that the server has accepted, as the first reply proves.
+    /// Returns a connection that has received a reply, which proves that the server has accepted it.
     fn client(&self) -> Client {
         let mut client = Client::connect_unix(self.daemon.path()).expect("a connection");
         client.send(b"use default\r\n").expect("room in the socket");
@@ -175,8 +175,8 @@ impl Flooded {
         client
     }
 
-    /// While the server is stopped, each client sends `command` `count` times, and then the bystander sends one
-    /// command. Returns the number of commands executed before the bystander's, according to the statistic `key`.
+    /// Each client sends `command` `count` times while the server is stopped. Then the bystander sends a command.
+    /// Returns the number of commands that are executed before it, according to the statistic `key`.
     fn ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let before = figure(&mut self.bystander, "stats", key);
         let commands = format!("{command}\r\n").repeat(count);
@@ -202,8 +202,8 @@ impl Flooded {
     }
 }
 
-/// One client sends commands as fast as possible and reads all replies. Other clients must not wait for all of these
-/// commands.
+/// One client sends commands as fast as possible and reads all replies. Other clients must not wait until the server
+/// has executed all of these commands.
 #[test]
 fn one_client_floods_with_an_expensive_command() {
     let mut flooded = Flooded::start();
@@ -212,7 +212,7 @@ fn one_client_floods_with_an_expensive_command() {
     calm(&flooded.daemon);
 }
 
-/// Commands that scan many items take longer, so the server must execute fewer of them before it serves other clients.
+/// A command that scans many items takes longer, so fewer of them may be executed before other clients are served.
 #[test]
 fn one_client_floods_with_a_very_expensive_command() {
     const WATCHED: usize = 50_000;
@@ -225,7 +225,7 @@ fn one_client_floods_with_a_very_expensive_command() {
             assert_eq!(watcher.line().expect("an answer"), format!("WATCHING {}", first + number + 2));
         });
     }
-    // Without any ready job, `reserve` does not scan the tubes.
+    // Puts a ready job into another tube, because `reserve` scans the tubes only if a ready job exists.
     let mut elsewhere = Wire::to(&flooded.daemon);
     elsewhere.ask("use elsewhere", "USING elsewhere");
     elsewhere.put(b"x", 60);
@@ -235,13 +235,13 @@ fn one_client_floods_with_a_very_expensive_command() {
     calm(&flooded.daemon);
 }
 
-/// A client with one command must not wait for all commands of many flooding clients.
+/// A client that sends one command must not wait for all commands of many flooding clients.
 #[test]
 fn many_clients_flood() {
     const CROWD: usize = 100;
     let mut flooded = Flooded::start();
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| flooded.client()).collect();
-    // The clients have used little processor time before, so the server can first execute 32 batches of 128 commands.
+    // The clients have used little processor time so far, so the server may first execute 32 batches of 128 commands.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
     assert!(first <= 4400, "{first} of 100,000 come first");
     let max = flooded.max_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
@@ -249,7 +249,7 @@ fn many_clients_flood() {
     calm(&flooded.daemon);
 }
 
-/// A client that floods the server for long must not be served more often than other clients.
+/// A client that has flooded the server for a long time must not be served more often than other clients.
 #[test]
 fn one_client_floods_for_long() {
     let mut flooded = Flooded::start();
@@ -268,7 +268,7 @@ fn one_client_floods_for_long() {
     calm(&flooded.daemon);
 }
 
-/// Input that the server has buffered must not prevent the allocator from returning the memory of deleted jobs.
+/// Buffered input must not prevent the allocator from returning the memory of deleted jobs to the system.
 #[test]
 fn the_memory_of_jobs_put_in_a_flood_is_released() {
     const JOBS: usize = 150_000;

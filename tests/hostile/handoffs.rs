@@ -1,4 +1,4 @@
-//! Tests the order of replies when one thread delivers a job to a waiting client while another thread executes the
+//! Tests the order of replies if one thread delivers a job to a waiting client while another thread executes this
 //! client's next command.
 //!
 //! Each connection must receive its replies in the order of its commands: RESERVED before the reply to the command
@@ -17,8 +17,8 @@ const LINKS: usize = 250;
 const TALKERS: usize = 8;
 const TALKS: usize = 1250;
 
-/// Sends many reserves, each followed by another command, in one write. Returns the IDs of the received jobs, which
-/// stay reserved so that a second delivery is detected.
+/// Sends many reserves in one write, each followed by another command. Returns the IDs of the received jobs. The jobs
+/// stay reserved, so that a second delivery is detected.
 fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     let mut worker = Wire::to(daemon);
     worker.send("watch chain\r\nignore default\r\n");
@@ -66,7 +66,7 @@ fn serve_requests(daemon: &Daemon, seed: u64, requests: &Receiver<()>) {
     }
 }
 
-/// Returns immediately in half of the cases. Otherwise, sleeps or spins for a short random time.
+/// In half of the cases, returns immediately. Otherwise, sleeps or spins for a short random time.
 fn pause(random: &mut Random) {
     match random.below(4) {
         0 => std::thread::sleep(Duration::from_micros(random.below(60))),
@@ -78,7 +78,7 @@ fn pause(random: &mut Random) {
 fn every_reply_in_its_place(arguments: &[&str]) {
     let daemon = &Daemon::start(arguments);
     let mut ids: Vec<u64> = Vec::new();
-    // Closing the connections would release the jobs.
+    // The connections must stay open, because closing them would release the jobs.
     let mut holders = Vec::new();
     std::thread::scope(|scope| {
         let chains: Vec<_> = (0..CHAINS).map(|number| scope.spawn(move || chain(daemon, number))).collect();
@@ -95,7 +95,7 @@ fn every_reply_in_its_place(arguments: &[&str]) {
             scope.spawn(move || {
                 let mut producer = Wire::to(daemon);
                 producer.ask("use chain", "USING chain");
-                // Vary the length of the bursts, so that one batch of commands serves several workers.
+                // The length of the bursts varies, so that one batch of commands serves several workers.
                 let mut left = CHAINS * LINKS / 2;
                 let mut burst = 0;
                 while left > 0 {
@@ -131,7 +131,7 @@ fn with_four_threads() {
     every_reply_in_its_place(&["-t", "4"]);
 }
 
-/// With a log, some replies wait until a record is written.
+/// With a log, some replies wait until a record has been written.
 #[test]
 fn with_a_log() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Tests which silent clients the server drops with `--idle-timeout`.
+//! Tests which silent clients the server disconnects with `--idle-timeout`.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, Wire};
 
-/// Long enough for a busy machine to process the activity in time, and short enough for a test.
+/// The timeout is long enough for a busy machine to process the activity in time, and short enough for a test.
 const TIMEOUT: [&str; 2] = ["--idle-timeout", "3"];
 
-/// Returns the server's log line about a dropped client.
+/// Returns the line that the server logs when it drops a client.
 fn dropped(stream: &TcpStream) -> String {
     format!("{}: closed: it was silent for 3 seconds", stream.local_addr().expect("a bound socket"))
 }
@@ -42,11 +42,11 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     waits.send("watch work\r\nreserve\r\n");
     waits.expect("WATCHING 2");
     let (mut sleeps, mut submits) = (gearman(), gearman());
-    // One connection sends CAN_DO with the function f and PRE_SLEEP, the other SUBMIT_JOB with the function g.
+    // One connection sends CAN_DO with the function f and PRE_SLEEP. The other sends SUBMIT_JOB with the function g.
     sleeps.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x04\0\0\0\0").expect("a connection");
     submits.write_all(b"\0REQ\0\0\0\x07\0\0\0\x05g\0u\0x").expect("a connection");
-    // After three later clients have been dropped in sequence, the timeout of the first clients has passed several
-    // times.
+    // Waits until three later clients have been dropped in sequence. By then, the timeout of the first clients has
+    // passed several times.
     for _ in 0..3 {
         let mut silent = Wire::to(&daemon);
         wait_until("a silent client is dropped", || {
@@ -60,7 +60,7 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     speaks.put(b"new", 60);
     assert_eq!(waits.job().1, b"new");
     holds.ask(&format!("delete {id}"), "DELETED");
-    // ECHO_REQ and its reply ECHO_RES. One of the clients must first read the reply to its submission.
+    // Sends ECHO_REQ and reads ECHO_RES. The client that has submitted a job first reads the reply to the submission.
     for client in [&mut sleeps, &mut submits] {
         client.write_all(b"\0REQ\0\0\0\x10\0\0\0\x02on").expect("a connection");
         let mut client = Wire::of(client.try_clone().expect("a connection"));
@@ -84,7 +84,7 @@ fn the_idle_timeout_starts_after_a_wait() {
     daemon.wait_log(&dropped(client.stream()));
 }
 
-/// The log must name a client that stops reading, and the server must discard the client's replies.
+/// The server must drop a client that stops reading, log its address, and discard its replies.
 #[test]
 fn a_client_that_does_not_read_is_dropped() {
     let daemon = Daemon::start(&TIMEOUT);

@@ -9,13 +9,13 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{shell, wait_until, Daemon, Folder, PATIENCE};
 use crate::wire::{at_rest, calm, serves, Wire};
 
-/// The server's log line when it refuses connections because of its own limit.
+/// The text that the server logs when it refuses connections because of its own limit.
 const TURNED_AWAY: &str = "too many connections";
 
-/// The server's log line when it has no descriptor for a new connection.
+/// The text that the server logs when it has no descriptor for a new connection.
 const NO_FILES: &str = "too many open files";
 
-/// The number of additional connections for local clients. All clients in these tests are local.
+/// The number of connections reserved for local clients. All clients in these tests are local.
 const KEPT: usize = 8;
 
 fn lines_with(daemon: &Daemon, text: &str) -> usize {
@@ -65,7 +65,7 @@ fn one_connection_too_many() {
     calm(&daemon);
 }
 
-/// Many simultaneous refusals must not reduce the number of available connections.
+/// Refusing many clients at the same time must not reduce the number of available connections.
 // Tests promise P23 of beanpole-promises(7).
 #[test]
 fn many_refused_clients_at_a_full_server() {
@@ -106,8 +106,8 @@ fn is_let_in(client: &mut Wire) -> bool {
     }
 }
 
-/// The system's descriptor limit is lower than the server's connection limit. The server must reply to clients without
-/// a descriptor, and serve all others.
+/// The system's descriptor limit is lower than the server's connection limit. The server must refuse clients for which
+/// it has no descriptor, and serve all other clients.
 #[test]
 fn no_files_left() {
     let Some(daemon) = few_files() else { return };
@@ -133,7 +133,7 @@ fn no_files_left() {
 }
 
 fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
-    // The server uses its reserved descriptor for a short time to refuse a client.
+    // Waits, because the server uses its reserved descriptor for a short time to refuse a client.
     at_rest(daemon);
     let open = daemon.open_files();
     drop(inside.pop());
@@ -161,7 +161,7 @@ fn no_files_left_for_a_while() {
     calm(&daemon);
 }
 
-/// If the system permits fewer connections than `--max-connections`, excess clients must get the usual refusal.
+/// If the system permits fewer connections than `--max-connections`, the server must refuse excess clients as usual.
 #[test]
 fn more_connections_than_files() {
     let script = "ulimit -n 100; exec \"$0\" \"$@\"";
@@ -227,8 +227,8 @@ fn too_many_connections_from_one_address() {
     });
 }
 
-/// The last connections are reserved for local clients. A local operator must be admitted although remote clients use
-/// all other connections.
+/// The last connections are reserved for local clients. The server must admit a local operator even if remote clients
+/// use all other connections.
 // Tests promise P23 of beanpole-promises(7).
 #[test]
 fn some_connections_are_reserved_for_unix_sockets() {
@@ -289,7 +289,7 @@ fn too_many_tubes() {
     calm(&daemon);
 }
 
-/// A tube counts for the client that created it while the client is connected, even if the client uses other tubes.
+/// A tube counts toward the limit of its creator while the creator is connected, even if it uses other tubes.
 #[test]
 fn one_client_cannot_use_all_tubes() {
     let daemon = Daemon::start(&["--max-tubes", "17"]);

@@ -1,4 +1,4 @@
-//! Resets many connections at once in every state of a connection.
+//! Resets many connections at once, in every state that a connection can have.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Random,
 
 const STORM: usize = 500;
 
-/// Low, because each connection with pending replies uses kernel memory.
+/// The number is low, because each connection with pending replies uses kernel memory.
 const PENDING: usize = 100;
 
 fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
@@ -44,7 +44,7 @@ fn resets_while_waiting() {
     calm(&daemon);
 }
 
-/// Half of the clients receive jobs while their connections are reset. No job may be lost or delivered twice.
+/// Resets connections while half of the clients receive jobs. No job may be lost or delivered twice.
 #[test]
 fn resets_during_deliveries() {
     let daemon = Daemon::start(&["-t", "2"]);
@@ -78,7 +78,7 @@ fn resets_while_holding_jobs() {
     calm(&daemon);
 }
 
-/// The server must have exactly `count` jobs, each of which can be reserved and deleted.
+/// Checks that the server has exactly `count` jobs, each of which can be reserved and deleted.
 fn take_all(daemon: &Daemon, count: usize) {
     let mut worker = Wire::to(daemon);
     for expected in 1..=count as u64 {
@@ -129,12 +129,12 @@ impl Counts {
 }
 
 /// Repeatedly connects, requests a job, and disconnects in different ways. A client that waits without a timeout must
-/// not receive TIMED_OUT, which would be the reply to an earlier connection.
+/// not receive TIMED_OUT, which would be a reply for an earlier connection.
 fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut random = Random::new(seed);
     let mut observer = daemon.client();
     while counts.go_on() {
-        // More connections would exceed the server's limit.
+        // Waits, because more connections would exceed the server's limit.
         wait_until("there are few", || figure(&mut observer, "stats", "current-connections") < 300);
         let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
@@ -152,7 +152,7 @@ fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Puts jobs in bursts, so that one batch of commands serves many workers, and deletes the remaining jobs, so that the
+/// Puts jobs in bursts, so that one batch of commands serves many workers. Deletes the remaining jobs, so that the
 /// workers wait again.
 fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut random = Random::new(seed);
@@ -169,7 +169,7 @@ fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Returns `false` if no job is ready.
+/// Reserves and deletes a job. Returns `false` if no job is ready.
 fn take_one(client: &mut Wire) -> bool {
     client.send("reserve-with-timeout 0\r\n");
     let line = client.line();
@@ -182,7 +182,7 @@ fn take_one(client: &mut Wire) -> bool {
     true
 }
 
-/// Opens connections that can reuse the slots of closed ones. Each must receive a job and nothing else.
+/// Opens connections, which can reuse the slots of closed connections. Each must receive a job and nothing else.
 fn bystand(daemon: &Daemon, counts: &Counts) {
     while counts.go_on() {
         let mut worker = Wire::to(daemon);
@@ -210,7 +210,7 @@ fn resets_amid_deliveries() {
         }
         std::thread::sleep(Duration::from_secs(3));
         drop(stop);
-        // The bystanders need jobs until they have finished.
+        // Puts jobs until the bystanders, which wait for jobs, have finished.
         let mut producer = Wire::to(daemon);
         while !threads.iter().all(|thread| thread.is_finished()) {
             producer.put(b"x", 600);

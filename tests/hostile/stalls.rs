@@ -1,6 +1,6 @@
-//! Stops the server process for some time, as a debugger, a full disk of the host or a suspended laptop would do.
+//! Stops the server process for some time, like a debugger, a full disk of the host or a suspended laptop.
 //!
-//! When the server continues, several deadlines have passed. All replies must be correct at the time they are sent.
+//! When the server continues, several deadlines have passed. Each reply must be correct when it is sent.
 
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, figure, put, stat, Wire};
 
-/// Reservations that expire during a stall, more than the server handles before it serves other clients.
+/// The number of reservations that expire during a stall: more than the server handles before it serves clients.
 const MANY: usize = 15_000;
 
-/// Clients that hold a job and send a command immediately after the stall.
+/// The number of clients that hold a job and send a command immediately after the stall.
 const HOLDERS: usize = 10;
 
-/// Time before the end of a reservation at which the server warns the holder, plus a tolerance.
+/// The time before the end of a reservation at which the server warns the holder, plus a tolerance.
 const MARGIN: Duration = Duration::from_millis(1100);
 
 fn stall(daemon: &Daemon, length: Duration) {
@@ -23,8 +23,8 @@ fn stall(daemon: &Daemon, length: Duration) {
     daemon.thaw();
 }
 
-/// Runs a scene with increasing times to run. `asleep` computes the duration of the stall from the time to run in
-/// seconds. A machine that is too busy to finish the scene in the remaining time needs a longer time to run.
+/// Runs a scene with increasing times to run. `asleep` returns the duration of the stalls for a time to run in seconds.
+/// If the machine is too busy to finish the scene in the remaining time, the scene needs a longer time to run.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);
@@ -70,7 +70,7 @@ fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
     }
 }
 
-/// The holder of the job is also the first waiting client, and must get the expired job back as a new reservation.
+/// The holder of the job is also the first waiting client. It must get the expired job back as a new reservation.
 #[test]
 fn a_stall_past_the_deadline_of_the_first_waiting_holder() {
     play(over, |daemon, ttr| {
@@ -89,8 +89,8 @@ fn a_stall_past_the_deadline_of_the_first_waiting_holder() {
     });
 }
 
-/// Another client is the first waiting client and must get the expired job, while the holder continues to wait without
-/// a warning.
+/// Another client is the first waiting client and must get the expired job. The holder must continue to wait without a
+/// warning.
 #[test]
 fn a_stall_past_the_deadline_of_a_holder_that_waits_behind_others() {
     play(over, |daemon, ttr| {
@@ -109,7 +109,7 @@ fn a_stall_past_the_deadline_of_a_holder_that_waits_behind_others() {
     });
 }
 
-/// The holder's wait has timed out, and its job has expired. The reply must be TIMED_OUT.
+/// During the stall, the holder's wait times out and its job expires. The reply must be TIMED_OUT.
 #[test]
 fn a_stall_past_the_deadline_and_the_timeout() {
     play(over, |daemon, ttr| {
@@ -127,7 +127,7 @@ fn a_stall_past_the_deadline_and_the_timeout() {
     });
 }
 
-/// Only the warning is due. The holder must keep its reservation.
+/// During the stall, only the warning becomes due. The holder must keep its reservation.
 #[test]
 fn a_stall_past_the_warning_only() {
     const TTR: Duration = Duration::from_secs(2);
@@ -148,8 +148,8 @@ fn a_stall_past_the_warning_only() {
     });
 }
 
-/// Many reservations have expired when the server continues, and some holders send commands immediately. The server
-/// must not warn a client about a job that the client no longer holds. All jobs must become ready.
+/// During the stall, many reservations expire. Some holders send commands immediately after it. The server must not
+/// warn a client about a job that the client no longer holds. All jobs must become ready.
 #[test]
 fn a_stall_past_many_deadlines() {
     // The holders wait for one second after the stall.
@@ -160,7 +160,7 @@ fn a_stall_past_many_deadlines() {
         (0..MANY).for_each(|_| assert!(crowd.line().starts_with("INSERTED ")));
         crowd.send("reserve\r\n".repeat(MANY));
         (0..MANY).for_each(|_| assert_eq!(crowd.job().1, b"x"));
-        // The holders reserve last, so their jobs expire after all other jobs.
+        // The holders reserve their jobs last, so these jobs expire after all other jobs.
         let mut holders: Vec<(Wire, u64)> = (0..HOLDERS).map(|_| holder(daemon, ttr)).collect();
         for (holder, _) in &mut holders {
             holder.ask("watch b", "WATCHING 2");

@@ -1,4 +1,4 @@
-//! Tests TCP urgent data. beanstalkd does not read urgent data and polls continuously instead.
+//! Tests TCP urgent data. beanstalkd does not read urgent data and therefore polls continuously.
 
 use crate::daemon::{Daemon, Signal};
 use crate::wire::{at_rest, calm, Wire};
@@ -22,7 +22,7 @@ fn many_urgent_bytes_of_an_idle_client() {
         client.send_urgent();
     }
     calm(&daemon);
-    // All urgent bytes except the last may have become part of the ordinary data.
+    // The kernel may have added all urgent bytes except the last to the ordinary data.
     client.send("\r\nlist-tube-used\r\n");
     client.skip_to("USING default");
     calm(&daemon);
@@ -48,7 +48,7 @@ fn urgent_bytes_of_a_client_that_waits_for_a_job() {
     calm(&daemon);
 }
 
-/// A read stops before an urgent byte even if more data follows. While the server is stopped, all data arrives.
+/// A read stops before an urgent byte even if more data follows. The server is stopped until all data has arrived.
 #[test]
 fn commands_behind_an_urgent_byte_are_answered() {
     let daemon = Daemon::start(&[]);
@@ -60,13 +60,13 @@ fn commands_behind_an_urgent_byte_are_answered() {
     client.send("list-tube-used\r\n");
     daemon.signal(Signal::SIGCONT);
     client.expect("USING default");
-    // The urgent byte can become part of the line or be ignored. The reply shows which.
+    // The kernel can add the urgent byte to the line or omit it. The reply shows which.
     let answer = client.line();
     assert!(["USING default", "UNKNOWN_COMMAND"].contains(&answer.as_str()), "{answer}");
     calm(&daemon);
 }
 
-/// The server reads a body in a different way than a line.
+/// Tests a body separately, because the server reads a body in a different way than a line.
 #[test]
 fn an_urgent_byte_within_a_body() {
     let daemon = Daemon::start(&[]);
@@ -77,7 +77,7 @@ fn an_urgent_byte_within_a_body() {
     client.send_urgent();
     client.send(format!("{}\r\nlist-tube-used\r\n", "x".repeat(10_000)));
     daemon.signal(Signal::SIGCONT);
-    // If the urgent byte is part of the data, the body is one byte too long.
+    // If the kernel has added the urgent byte to the data, the body is one byte too long.
     let answer = client.line();
     assert!(["INSERTED 1", "EXPECTED_CRLF"].contains(&answer.as_str()), "{answer}");
     client.skip_to("USING default");

@@ -1,7 +1,7 @@
 //! Tests clients that read their replies slowly or not at all.
 //!
-//! The total size of a client's unsent replies must be limited, whatever commands the client sends and however long it
-//! stays connected.
+//! The total size of a client's unsent replies must be limited, for all commands that the client can send and for any
+//! duration of the connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,14 +14,14 @@ use crate::wire::{at_rest, calm, figure, served, stat, Wire};
 
 const JOBS: usize = 7;
 
-/// Pairs of body sizes in bytes. Small bodies are copied into replies, and large bodies are shared with the job.
+/// Pairs of body sizes in bytes. The server copies small bodies into replies. Replies share large bodies with the job.
 const SIZES: [[usize; 2]; 3] = [[4000, 3000], [60_000, 50_000], [5000, 100]];
 
-/// Maximum memory, in bytes, for several clients that do not read. The replies of a client are limited to 1 MiB plus
-/// one batch of commands and the overhead of growing buffers.
+/// Maximum memory for several clients that do not read, in bytes. The replies of a client are limited to 1 MiB plus the
+/// replies to one batch of commands and the overhead of growing buffers.
 const BOUND: u64 = 24 << 20;
 
-/// Puts jobs with bodies of alternating sizes, and returns the reply to a peek at each job.
+/// Puts jobs with bodies of alternating sizes. Returns the reply to a `peek` of each job.
 fn jobs(daemon: &Daemon, sizes: [usize; 2]) -> Vec<Vec<u8>> {
     let mut producer = Wire::to(daemon);
     let put = |number: usize| {
@@ -87,7 +87,7 @@ fn open_with_a_full_window() {
     reads_late(false);
 }
 
-/// The client half-closes the connection and then closes it. Unread data turns the close into a reset.
+/// The client half-closes the connection and then closes it. Its unread data turns the close into a reset.
 #[test]
 fn half_closed_with_a_full_window_then_disconnected() {
     let daemon = Daemon::start(&[]);
@@ -144,7 +144,7 @@ fn clients_that_never_read() {
     }
 }
 
-/// The client reads slowly and always has unread replies. The server must release the memory of replies that were sent.
+/// The client reads slowly, and always has unread replies. The server must release the memory of sent replies.
 #[test]
 fn a_client_that_reads_slowly_for_long() {
     let daemon = Daemon::start(&[]);
@@ -155,7 +155,7 @@ fn a_client_that_reads_slowly_for_long() {
     let mut writer = stream.try_clone().expect("a connection");
     let sender = std::thread::spawn(move || writer.write_all(peeks(count).as_bytes()).expect("a connection"));
     let mut client = Wire::of(stream);
-    // Unsent replies accumulate during the first pause. Their amount stays about constant during the later pauses.
+    // Unsent replies accumulate during the first pause. Their total size stays about constant during later pauses.
     std::thread::sleep(Duration::from_millis(200));
     for round in 0..count / JOBS / 4 {
         read_all(&mut client, &replies, JOBS * 4);
@@ -171,7 +171,7 @@ fn a_client_that_reads_slowly_for_long() {
     calm(&daemon);
 }
 
-/// Commands behind unread replies are not executed. A worker that does not read must not reserve jobs.
+/// The server must not execute commands behind unread replies. A worker that does not read thus reserves no jobs.
 #[test]
 fn a_reserve_behind_unread_replies_takes_no_job() {
     let daemon = Daemon::start(&[]);
@@ -196,13 +196,13 @@ fn a_reserve_behind_unread_replies_takes_no_job() {
     calm(&daemon);
 }
 
-/// `true` if the server dropped this client to free memory, because the client had not read for a second.
+/// Returns `true` if the server has dropped this client to free memory, because the client had not read for a second.
 fn is_dropped(daemon: &Daemon, reader: &TcpStream) -> bool {
     let address = reader.local_addr().expect("a bound socket");
     daemon.log().contains(&format!("{address}: dropped, since memory is short"))
 }
 
-/// While the body of a deleted job is being sent to a client, the body must still be charged to the memory account.
+/// While the server sends the body of a deleted job, the body must still count toward the memory limit.
 #[test]
 fn deleted_bodies_that_are_being_sent_are_charged() {
     const BODY: usize = 8 << 20;
@@ -217,7 +217,7 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
         producer.send(&body);
         producer.send("\r\n");
         let line = producer.line();
-        // On a busy machine, the server may have dropped the first clients.
+        // On a busy machine, the server may already have dropped the first clients.
         let held = |slow: &[TcpStream]| slow.iter().filter(|reader| !is_dropped(&daemon, reader)).count();
         if line == "OUT_OF_MEMORY" {
             assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40", slow.len());
@@ -279,7 +279,7 @@ fn unread_long_lists_are_charged() {
     calm(&daemon);
 }
 
-/// When slow readers disconnect, the server must return their replies' memory to the system.
+/// When slow readers disconnect, the server must return the memory of their replies to the system.
 #[test]
 fn memory_is_released_when_readers_disconnect() {
     const READERS: usize = 60;
@@ -290,7 +290,7 @@ fn memory_is_released_when_readers_disconnect() {
     let commands = "peek-ready\r\n".repeat(9000);
     let mut readers: Vec<TcpStream> = (0..READERS).map(|_| narrow(&daemon)).collect();
     readers.iter_mut().for_each(|reader| reader.write_all(commands.as_bytes()).expect("an open connection"));
-    // The replies for each client exceed all buffers of the system and the server, which fill up first.
+    // The replies for each client exceed all buffers of the system and the server. Waits until these buffers are full.
     let mut last = 0;
     wait_until("the server is at rest", || {
         let now = stat(&daemon, "cmd-peek-ready");

@@ -16,19 +16,19 @@ use socket2::SockRef;
 
 use crate::daemon::{wait_until, Daemon, PATIENCE};
 
-/// The server is idle after this many successful checks in a row.
+/// The number of successive successful checks after which the server counts as idle.
 const CHECKS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Processor time of an idle server during all checks: a few clock ticks. A server that loops uses much more or, on a
-/// busy machine, is always ready to run.
+/// Maximum processor time of an idle server during all checks: a few clock ticks. A server that loops uses much more
+/// processor time or, on a busy machine, is always ready to run.
 const AT_REST: Duration = Duration::from_millis(30);
 
 /// A connection that reads lines and bodies.
 pub struct Wire(BufReader<TcpStream>);
 
 impl Wire {
-    /// Reads time out after [`PATIENCE`].
+    /// Connects to the server. Reads time out after [`PATIENCE`].
     pub fn to(daemon: &Daemon) -> Wire {
         Wire::of(daemon.tcp())
     }
@@ -41,7 +41,7 @@ impl Wire {
         self.0.get_ref()
     }
 
-    /// For tests that need raw bytes.
+    /// Returns the stream, for tests that need raw bytes.
     pub fn reader(&mut self) -> &mut impl Read {
         &mut self.0
     }
@@ -102,7 +102,7 @@ impl Wire {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
             Ok(0) => {}
-            // Unread input turns the server's close into a reset.
+            // If the server closes a connection with unread input, the close becomes a reset.
             Err(error) if error.kind() == ErrorKind::ConnectionReset && rest.is_empty() => {}
             other => panic!("no end: {other:?} {:?}", String::from_utf8_lossy(&rest)),
         }
@@ -134,12 +134,12 @@ pub fn figure(client: &mut Client, command: &str, key: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// Returns a number from `stats` over a new connection.
+/// Returns the value of a key in `stats`, which it requests over a new connection.
 pub fn stat(daemon: &Daemon, key: &str) -> u64 {
     figure(&mut daemon.client(), "stats", key)
 }
 
-/// Checks that the server becomes idle and serves a new client. Must be called at the end of every test.
+/// Checks that the server becomes idle and serves a new client. Each test must call this function at its end.
 pub fn calm(daemon: &Daemon) {
     at_rest(daemon);
     served(daemon);
@@ -174,7 +174,7 @@ pub fn serves(client: &mut Wire) {
     client.ask("use default", "USING default");
 }
 
-/// Raises the soft limit of open files to `wanted` if possible, and returns the limit.
+/// Raises the soft limit of open files to `wanted` if possible. Returns the resulting limit.
 pub fn allow_files(wanted: u64) -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     let target = wanted.min(hard).max(soft);
@@ -201,7 +201,7 @@ impl Random {
     }
 }
 
-/// Sets the flag when dropped, which stops other threads even if the test panics.
+/// Sets the flag when dropped, so that other threads stop even if the test panics.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

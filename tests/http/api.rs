@@ -1,4 +1,4 @@
-//! Tests the HTTP API. A beanstalk client of the same queue checks the effects.
+//! Tests the HTTP API. A beanstalk client checks the effects on the same queue.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use beanpole::{Address, Config};
 
 use crate::visitor::{serve, Visited};
 
-/// `key` must occur only once in `json`.
+/// Returns the value of `key`, which must occur only once in `json`.
 fn value<'a>(json: &'a str, key: &str) -> &'a str {
     let (_, rest) = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {json}"));
     rest.split([',', '}', ']']).next().expect("a value")
@@ -59,7 +59,7 @@ fn jobs_are_put_and_shown() {
 fn a_large_body_is_shown_partially_and_downloadable() {
     let visited = serve(|config| config.max_job_size = 300_000);
     let mut client = visited.client();
-    // The page of a job shows only a part of the body, which ends in the middle of a two-byte character.
+    // The page of a job shows only a part of the body. This part ends in the middle of a two-byte character.
     let body = format!("x{}", "\u{e9}".repeat(100_000));
     client.put(body.as_bytes(), 0, 0, 60).expect("a job");
     let shown = visited.get("/api/jobs/1");
@@ -345,7 +345,7 @@ fn the_history_has_pages_and_a_chart_of_the_last_hour() {
         points.map(|point| point.parse::<u64>().expect("a number")).collect::<Vec<_>>()
     };
     assert_eq!((sum("done").len(), sum("done").iter().sum::<u64>(), sum("failed").iter().sum::<u64>()), (240, 40, 20));
-    // A chart begins at a multiple of 15 seconds, so 85.5 seconds overlap with six or seven intervals.
+    // A chart begins at a multiple of 15 seconds, so 85.5 seconds overlap six or seven intervals.
     let used = sum("failed").iter().filter(|count| **count > 0).count();
     assert!((6..=7).contains(&used), "{chart}");
     assert!(!chart.contains("oldest-ready-tube"), "{chart}");
@@ -412,8 +412,8 @@ fn jobs_are_listed_by_state_a_page_at_a_time_and_found_by_id() {
     assert_eq!(visited.visitor().get("/api/jobs?id=x").status, 400);
 }
 
-/// Returns a function that sends a beanstalk command and returns the first line of the reply. Bodies must not contain
-/// line breaks.
+/// Returns a function that sends a beanstalk command and returns the first line of the reply. The body of a job must
+/// not contain line breaks.
 fn speak(visited: &Visited) -> impl FnMut(&str) -> String {
     let mut queue = BufReader::new(TcpStream::connect(visited.server.address()).expect("a connection"));
     move |command: &str| {

@@ -1,4 +1,4 @@
-//! Tests where HTTP requests end and the next ones begin, for valid and invalid input.
+//! Tests where an HTTP request ends and the next request begins, for valid and invalid input.
 
 use beanpole::internals::engine::{Engine, Limits};
 use beanpole::internals::protocol::beanstalk::Extensions;
@@ -63,7 +63,7 @@ fn requests_can_be_pipelined_or_split() {
     }
 }
 
-/// Health checks of load balancers often use HTTP/1.0.
+/// HTTP/1.0, which health checks of load balancers often use, has no required Host header.
 #[test]
 fn http_1_0_needs_no_host() {
     let visited = serve(|_| ());
@@ -126,7 +126,7 @@ fn a_request_is_refused_before_its_body_is_sent() {
         // The server must skip the rest of the body and then parse the next request.
         visitor.send(&[b'['; 99_999]);
         assert_eq!(visitor.get("/healthz").status, 200, "{path}");
-        // A client that waits for permission to send the body may or may not send it.
+        // After a refusal, a client that waits for permission may send the body or omit it, so the server must close.
         let expecting =
             format!("POST {path} HTTP/1.1\r\n{headers}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
         visitor.send(expecting.as_bytes());
@@ -189,7 +189,7 @@ fn health_is_reported_despite_silent_connections() {
             }
             silent.push(visitor);
         }
-        // Until it has closed the excess connections, the server may refuse new ones.
+        // Until the server has closed the excess connections, it may refuse new connections.
         while !visited.is_healthy() {
             std::thread::yield_now();
         }
@@ -206,7 +206,7 @@ impl Random {
     }
 }
 
-/// Decodes bytes in random pieces of at most `max_length` bytes. Returns the requests that the decoder finds.
+/// Decodes bytes that arrive in random pieces of at most `max_length` bytes. Returns the decoded requests.
 fn decode(bytes: &[u8], max_length: usize, chance: &mut Random) -> Vec<String> {
     let fingerprints = Engine::new(Limits::NONE).fingerprints();
     let limits =

@@ -12,7 +12,7 @@ use crate::visitor::{serve, Visitor};
 
 const RIGHT: &str = "Host: 127.0.0.1:11380\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\n";
 
-/// Returns the status of a put request with the given headers.
+/// Sends a put request with the given headers. Returns the status of the reply.
 fn put(visitor: &mut Visitor, headers: &str) -> u16 {
     let body = r#"{"body":"x"}"#;
     let length = body.len();
@@ -122,15 +122,15 @@ fn the_page_s_policy_permits_only_its_style_and_script() {
         assert_eq!(hash(text), known, "the hash of the {tag} in src/protocol/http/page.rs");
         assert!(policy.contains(&format!("{tag}-src 'sha256-{known}'")), "{policy}");
     }
-    // The page's icon and the links between its views do not refer to other servers.
+    // Removes the icon, which is a data URL, and links between the page's views. They do not refer to other servers.
     let page = page.replacen("href=\"data:image/svg+xml,", "", 1).replace("href=\"#", "");
     for outside in ["src=", "href=\"", "@import", "url(", "innerHTML", "style=\"", "onclick", "document.write"] {
         assert!(!page.contains(outside), "{outside}");
     }
 }
 
-/// Calls `visit` with the HTTP port when the program listens. Returns the beginning of the log, and the exit code of a
-/// program that exited by itself.
+/// Starts the program, and calls `visit` with the HTTP port when it listens. Returns the beginning of the log, and the
+/// exit code if the program has exited by itself.
 fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_beanpole"))
         .args(["-p", "0"])
@@ -196,7 +196,7 @@ fn remote_clients_need_a_token() {
             probe.send(format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes());
             assert_eq!(probe.reply().status, 200, "{path} {host}");
         }
-        // Each guess takes a second and a connection.
+        // Each wrong guess takes the client a second and a connection.
         for token in ["Bearer 0123456789abcdeg", "Bearer 0123456789abcdef0"] {
             let (mut guesser, start) = (Visitor::to(address), Instant::now());
             let reply = get(&mut guesser, "/api/tubes", token);

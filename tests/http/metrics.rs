@@ -44,7 +44,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     let visited = serve(|_| ());
     let mut client = visited.client();
     let pass = |seconds| visited.clock.advance(Duration::from_secs(seconds));
-    // The job becomes ready after 10 s, is reserved 14 s later, and is deleted 3 s after its last touch.
+    // The job becomes ready after 10 s, is reserved 14 s later, and is deleted 3 s after it was last touched.
     let late = client.put(b"x", 0, 10, 60).expect("a job");
     pass(24);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("a job").id, late);
@@ -52,8 +52,8 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     client.touch(late).expect("it is held");
     pass(3);
     client.delete(late).expect("it is held");
-    // Only the first reservation of a job adds a wait time, and a kicked job adds none. A deletion by another client
-    // adds no run time.
+    // The wait time is recorded only for the first reservation of a job, and not for a kicked job. The run time is not
+    // recorded if another client deletes the job.
     let twice = client.put(b"x", 0, 0, 60).expect("a job");
     client.reserve(Some(0)).expect("a reply").expect("a job");
     client.release(twice, 0, 0).expect("it is held");
@@ -138,7 +138,7 @@ fn commands_of_all_protocols_are_counted() {
         let counted = (0..10_000).any(|_| requests(wire.name(), command) == Some(1.0));
         assert!(counted, "{command}");
     }
-    // Metrics of disabled protocols must be missing.
+    // Metrics of disabled protocols must not exist.
     assert!(!serve(|_| ()).get("/metrics").contains("protocol=\"workq\",command"));
 }
 
@@ -224,7 +224,7 @@ fn a_buried_job_is_reported_among_very_many_tubes() {
     };
     assert_eq!((counts("buried"), counts("ready")), (1.0, 1.0), "tubes with jobs come first");
     assert_eq!(found["beanpole_tubes_omitted"], 2001.0 - 20.0);
-    // Only the tubes that match the filter must be present.
+    // Only the tubes that match the filter must exist in the metrics.
     assert!(has("/metrics?filter=t199", "t1990") && has("/metrics?filter=t199", "t199"));
     assert!(!has("/metrics?filter=t199", "t1700") && has("/metrics?filter=1999", "t1999"));
     assert!(has("/metrics?state=buried", "t1700") != has("/metrics?state=buried", "t1990"));
@@ -251,7 +251,7 @@ fn some_of_very_many_tubes_are_omitted_unless_requested() {
     assert_eq!((shown, found["beanpole_tubes_omitted"]), (300, 1701.0));
     assert_eq!(samples(&visited.get("/metrics?tube=t1999"))["beanpole_tube_jobs{tube=\"t1999\",state=\"ready\"}"], 1.0);
     assert_eq!(visited.visitor().get("/metrics?tube=none").status, 404);
-    // Meanwhile, the server must serve other clients, because generating the page of all tubes takes a long time.
+    // While the server generates the long page of all tubes, it must serve other clients.
     let all = serve(|config| {
         config.protocols.http.metrics_tubes = 1_000_000;
         config.turn_steps = 100;

@@ -1,6 +1,6 @@
 //! A server for HTTP tests, and an HTTP client that can send arbitrary bytes.
 //!
-//! Owns the parsing of replies. Must not depend on the server except for its addresses.
+//! Owns the parsing of replies. Must not depend on the server, except for its addresses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -39,8 +39,8 @@ impl Visited {
         Visitor::to(self.server.address_of(Wire::Http).expect("an address"))
     }
 
-    /// `true` if the server replies to a health check. At its connection limit, the server may refuse or reset the
-    /// connection.
+    /// Returns `true` if the server replies to a health check. At its connection limit, the server may refuse or reset
+    /// the connection.
     pub fn is_healthy(&self) -> bool {
         let address = self.server.address_of(Wire::Http).expect("an address");
         let Ok(mut stream) = TcpStream::connect(address) else { return false };
@@ -54,7 +54,7 @@ impl Visited {
         Client::connect(self.server.address()).expect("a connection")
     }
 
-    /// The path must exist.
+    /// Returns the body of a page, which must exist.
     pub fn get(&self, path: &str) -> String {
         let reply = self.visitor().get(path);
         assert_eq!(reply.status, 200, "{path}: {reply:?}");
@@ -96,7 +96,7 @@ impl Visitor {
         self.reply_of(true)
     }
 
-    /// `has_body` must be `false` for a reply to HEAD, which has a Content-Length but no body.
+    /// Reads a reply. `has_body` must be `false` for a reply to HEAD, which has a Content-Length but no body.
     pub fn reply_of(&mut self, has_body: bool) -> Reply {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -110,7 +110,7 @@ impl Visitor {
         Reply { status, head, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
-    /// `true` if the server has closed the connection without sending more bytes.
+    /// Returns `true` if the server has closed the connection without sending more bytes.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {

@@ -1,6 +1,6 @@
-"""Connections that record sent and received data, and a loop that runs all clients.
+"""Connections that record the data that they send and receive, and a loop that runs all clients.
 
-A client is a generator: it yields commands and receives their replies, or yields a number of seconds to sleep. Owns
+A client is a generator: it yields a command and then receives the reply, or yields a number of seconds to sleep. Owns
 sockets and times. Must not check replies."""
 
 import heapq
@@ -12,7 +12,7 @@ import time
 from history import Mark, Op
 from server import Gone
 
-# Replies that are followed by a body.
+# Replies that have a body.
 WITH_BODY = ("RESERVED", "FOUND", "OK")
 
 
@@ -81,7 +81,7 @@ class World:
         return not any(connection.op for connection in self.connections.values())
 
     def add(self, kind, client):
-        """Opens a connection for a client. `kind` names a function that returns the generator."""
+        """Opens a connection for a client. `kind` is the prefix of its name. `client` returns the generator."""
         self.count += 1
         name = f"{kind}{self.count}"
         connection = Connection(self, name)
@@ -91,7 +91,7 @@ class World:
         return name
 
     def step(self, connection, reply):
-        """Passes a reply to the client and executes the next request of the client."""
+        """Passes a reply to the client, and executes the request that the client yields."""
         try:
             want = connection.client.send(reply)
         except StopIteration:
@@ -101,7 +101,7 @@ class World:
             self.count += 1
             heapq.heappush(self.alarms, (time.monotonic() + want, self.count, connection))
         elif isinstance(want, bytes):
-            # The client sends half of a put and disconnects. The server may count the command.
+            # Sends half of a put and disconnects. The server may count the command.
             line, _, body = want.partition(b"\r\n")
             self.history.append(Op(connection.name, time.monotonic(), line.decode(), body))
             try:
@@ -138,7 +138,7 @@ class World:
             self.drop(connection)
 
     def up(self):
-        """Starts the server and waits for its first reply, because a server can listen before it has read its files."""
+        """Starts the server. Waits for its first reply, because a server can listen before it has read its files."""
         self.server.start()
         replies = []
 

@@ -1,8 +1,8 @@
 """Simulates a power failure of a directory, using the records of shim.c.
 
-Owns the disk model. A file keeps everything written before its last successful sync began, and a random prefix of
-later writes. As on ext4, any successful sync also makes earlier changes of names durable, and a random prefix of
-later changes survives. Must not interpret the contents."""
+Owns the disk model. A file keeps the data written before its last successful sync began, and a random prefix of later
+writes. As on ext4, a successful sync of any file makes all earlier changes of file names durable. A random prefix of
+the later changes of names also survives. Must not interpret the contents."""
 
 import os
 import shutil
@@ -92,7 +92,7 @@ class Disk:
         if file:
             file.keep(writes)
         self.keep_names(changes)
-        # Adjusts the change counts of syncs in progress, because these changes are now removed from the lists.
+        # Adjusts the change counts of syncs in progress, because the durable changes are now removed from the lists.
         for key, (other, count, names) in self.begun.items():
             rest = max(0, count - writes) if other is file else count
             self.begun[key] = other, rest, max(0, names - changes)

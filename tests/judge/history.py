@@ -1,4 +1,4 @@
-"""The commands sent to a server and the replies, with their times, and excerpts that show violations.
+"""The commands sent to a server and its replies, with their times, and excerpts that show violations.
 
 Owns the representation of a history. Must not check replies."""
 
@@ -9,7 +9,7 @@ NEVER = float("inf")
 
 @dataclass
 class Op:
-    """A command with its reply. Without a reply, `done` is `NEVER` and `reply` is empty."""
+    """A command with its reply. If the command has no reply, `done` is `NEVER` and `reply` is empty."""
 
     conn: str
     sent: float
@@ -18,11 +18,11 @@ class Op:
     done: float = NEVER
     reply: str = ""
     data: bytes = b""
-    # The tube used by the connection, and the tubes watched.
+    # The tube that the connection uses, and the tubes that it watches.
     used: str = "default"
     watched: frozenset = frozenset()
     end: float = NEVER
-    # `True` if no other command was waiting for a reply.
+    # `True` if no other command was waiting for a reply at the same time.
     quiet: bool = False
     number: int = 0
 
@@ -45,7 +45,7 @@ class Op:
 
     @property
     def job(self):
-        """Returns the ID of the job that the command or its reply names."""
+        """Returns the ID of the job in the command or in its reply."""
         if self.verb in NAMES_JOB:
             return int(self.words[1])
         if self.outcome in ("INSERTED", "RESERVED", "FOUND") or (self.verb == "put" and self.outcome == "BURIED"):
@@ -58,9 +58,8 @@ NAMES_JOB = {"delete", "release", "bury", "touch", "kick-job", "stats-job", "pee
 
 @dataclass
 class Mark:
-    """An event other than a command: a connection was closed (`close`), the server was stopped or started (`down`, `up`), or exited by itself (`died`).
-
-    For `down`, `how` is `stop`, `kill` or `power`. For `died`, `how` describes the cause if it is known."""
+    """An event other than a command: a connection was closed (`close`), or the server was stopped (`down`), was started
+    (`up`) or exited by itself (`died`). `how`: if `down`, `stop`, `kill` or `power`; if `died`, the cause if known."""
 
     kind: str
     time: float
@@ -80,8 +79,8 @@ class Violation:
 
 
 def complete(history):
-    """Adds properties that follow from the order of events: used and watched tubes, and the latest end of unanswered
-    commands."""
+    """Adds properties that follow from the order of events: the used and watched tubes, and for commands without a
+    reply, the latest time at which they can have been executed."""
     ops = [step for step in history if isinstance(step, Op)]
     ends = {}
     last = max((step.time if isinstance(step, Mark) else min(step.done, 1e18) for step in history), default=0)
@@ -119,8 +118,7 @@ def shown(step, start):
 
 
 def excerpt(history, violation, most=14):
-    """Returns a short excerpt of a history that shows a violation: the commands about the job, and the server's
-    events."""
+    """Returns an excerpt of a history that shows a violation: commands about the job, and events of the server."""
     witnesses = {id(step) for step in violation.witnesses}
     conns, steps = set(), []
     last = max((w.time if isinstance(w, Mark) else w.end for w in violation.witnesses), default=NEVER)

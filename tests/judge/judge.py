@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Judges any server that speaks the beanstalk protocol by the history of its replies.
+"""Judges a server that speaks the beanstalk protocol by the history of its replies.
 
 usage: judge.py 'command with {port} and {dir}' [--promise P] [--seed N] [--rounds N] [--seconds S] [--faults LIST]
                 [--largest BYTES] [--tls]
 
 Each round starts the server in an empty directory, lets producers and workers use it, ends it in some way, and starts
-it again. P says what a power cut may undo: `sync` nothing, a number the last that many milliseconds, `none` everything;
-by default, -f and -F of the command decide. LIST has some of kill, power, stop, full and clock. Without {dir} the server
-stores nothing, and its clock is the only fault. {round} is a new name in each round, for a server that stores jobs
-elsewhere as well. With {node}, the command is started twice, as the nodes a and b of a cluster; a fault ends the one that
-serves. --largest bounds the bodies; by default, they reach the limit that `stats` shows. --tls uses TLS, and accepts any
-certificate.
-The exit status is 1 if a promise was broken.
+it again. P determines which acknowledged changes a power failure may undo: `sync` none, a number those of the last N
+milliseconds, `none` all; the default follows from -f and -F in the command. LIST contains some of kill, power, stop,
+full and clock. Without {dir}, the server stores nothing, and the only fault is its clock. {round} is a different name
+in each round, for a server that also stores jobs elsewhere. With {node}, the command is started twice, as the nodes a
+and b of a cluster; a fault ends the active node. --largest limits the bodies; by default, they reach the limit that
+`stats` reports. --tls uses TLS, and accepts any certificate. The exit status is 1 if a promise was broken.
 """
 
 import argparse
@@ -35,8 +34,8 @@ FAULTS = ("kill", "power", "stop", "full", "clock")
 
 
 def window(promise, command):
-    """Returns the number of most recent seconds whose replies a power failure can undo. Derived from the server's
-    options -f and -F by default."""
+    """Returns the number of seconds before a power failure whose acknowledged changes the failure may undo. By default,
+    the options -f and -F of the server determine this number."""
     if promise == "":
         words, promise = command.split(), "50"
         for place, word in enumerate(words):
@@ -50,7 +49,7 @@ def window(promise, command):
 
 
 def size_limit(world):
-    """Returns the size of the largest body that the server accepts, as reported by `stats`."""
+    """Returns the size of the largest body that the server accepts, according to `stats`."""
     sizes = []
 
     def ask(_):
@@ -65,7 +64,7 @@ def size_limit(world):
 
 
 def inspect(world, plan, client, kind):
-    """Waits until only silent clients remain, then lets one client check all jobs."""
+    """Waits until only silent clients remain. Then lets one client check all jobs."""
     plan.over = True
     for connection in list(world.connections.values()):
         if not connection.name.startswith("sleeper"):
@@ -123,7 +122,7 @@ def scenes(args, world, chance, shim, deadline):
             world.up()
         server.full(False)
         inspect(world, plan, plan.inspector, "looks")
-        # Waits until every delay stored by the server with the old clock has ended.
+        # Waits until all delays have ended that the server stored with the old clock.
         if fault in ("stop", "full") or fault == "clock" and server.stores:
             world.down("stop", chance)
             world.up()

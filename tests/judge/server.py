@@ -17,7 +17,7 @@ PLACE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Gone(Exception):
-    """The server has exited by itself or does not answer."""
+    """The server has exited by itself, or does not reply."""
 
 
 def build_shim(scratch):
@@ -60,7 +60,7 @@ class Member:
 class Server:
     def __init__(self, command, scratch, shim, round_name):
         """Stores the configuration of a server. `command` can contain {port}, {dir} if the server stores jobs,
-        {round} for a name that is new in each round, and {node} for a pair of servers, only one of which is active."""
+        {round} for a name that is different in each round, and {node} for two servers, only one of which is active."""
         self.command, self.shim, self.round = command, shim, round_name
         self.flag, self.clock = os.path.join(scratch, "full"), os.path.join(scratch, "clock")
         self.stores = "{dir}" in command
@@ -87,7 +87,7 @@ class Server:
             member.process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
 
     def start(self):
-        """Starts the members that are not running and waits until one of them accepts clients."""
+        """Starts the members that are not running. Waits until one of them accepts clients."""
         for member in self.members:
             if not member.runs():
                 self.launch(member)
@@ -102,7 +102,7 @@ class Server:
         raise Gone(self.state() or "the server does not listen")
 
     def state(self):
-        """Returns a description of the exit, or an empty string if the server runs."""
+        """Returns a description of the server's exit, or an empty string if the server runs."""
         status = self.active.process.poll()
         if status is None:
             return ""
@@ -137,6 +137,6 @@ class Server:
 
     def set_clock(self, seconds):
         """Sets the server's wall clock forward by a number of seconds. Overwrites the file in place, because the server
-        maps the file into memory."""
+        has mapped the file into memory."""
         with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as file:
             file.write(seconds.to_bytes(8, sys.byteorder, signed=True))

@@ -1,10 +1,10 @@
-/* Records what a server writes below one directory, and which syncs have succeeded, so that a power cut can be replayed;
- * refuses more space while a file says that the disk is full; and sets the wall clock. Loaded with LD_PRELOAD.
+/* A library for LD_PRELOAD that records which data a server writes below one directory and which syncs succeed, so that
+ * a power failure can be simulated. Also refuses more space while the disk counts as full, and sets the wall clock.
  *
- * JUDGE_DIR is the directory, JUDGE_TRACE the file of records, and the disk is full while JUDGE_FULL exists. A record is a
- * line "kind path offset size" with the written bytes behind it. Writes through mmap(2) are not seen. JUDGE_CLOCK is a file
- * with the seconds to add to the wall clock, a 64-bit integer; a program that reads the clock by system calls of its own
- * does not see it.
+ * JUDGE_DIR is the directory, JUDGE_TRACE is the file of records, and the disk counts as full while the file JUDGE_FULL
+ * exists. A record is a line "kind path offset size", followed by the written bytes. Writes through mmap(2) are not
+ * recorded. The file JUDGE_CLOCK contains the number of seconds to add to the wall clock, as a 64-bit integer. This
+ * shift has no effect on a program that reads the clock with its own system calls.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -206,7 +206,7 @@ RESIZE(posix_fallocate64, (int file, off_t at, off_t size), (int, off_t, off_t),
 RESIZE(fallocate, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', at + size, -1)
 RESIZE(fallocate64, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', at + size, -1)
 
-/* Defines a sync function. After a successful sync, everything written before its beginning is durable. */
+/* Defines a sync function. A successful sync makes all data durable that was written before the sync began. */
 #define SYNC(name) \
     int name(int file) { \
         REAL(int, name, int); \

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of the judge with hand-written histories: some with one violation each, and correct ones; and of its disk and its
+"""Tests the judge with handwritten histories, which are correct or contain one violation each, and its disk and its
 pair of servers.
 
-A line of a history is `connection sent done command => reply`, with the body in quotes behind a command or reply that
-has one. `-` for `done` is a command without a reply. A line that starts with `--` is `-- time kind how-or-connection`.
+A line of a history is `connection sent done command => reply`. A body in quotes follows its command or reply. If `done`
+is `-`, there is no reply. A line that starts with `--` has the form `-- time kind how-or-connection`.
 """
 
 import os
@@ -100,13 +100,13 @@ VIOLATIONS = [
 ]
 
 CORRECT = [
-    # An incomplete put, or a put without a reply yet, has the same body as the reserved job.
+    # A put that is incomplete or has no reply yet has the same body as the reserved job.
     'p 0.0 - put 5 0 2 9 ""\nq 0.2 0.6 put 5 0 2 0 "" => INSERTED 1\nw 0.3 0.4 reserve => RESERVED 1 0 ""',
     TAKEN + "w 0.4 0.5 delete 1 => DELETED\nw 0.6 0.7 peek 1 => NOT_FOUND",
     # A waiting worker may receive the job before the producer receives the reply.
     'w 0.0 0.4 reserve => RESERVED 1 1 "a"\np 0.3 0.5 put 5 0 2 1 "a" => INSERTED 1\n'
     'x 0.6 0.7 stats-job 1 => OK 9 "state: reserved;"',
-    # The next worker may receive its reply before the releasing worker receives RELEASED.
+    # The next worker may receive its reply before the worker that released the job receives RELEASED.
     TAKEN + 'x 0.3 0.5 reserve => RESERVED 1 1 "a"\nw 0.4 0.6 release 1 5 0 => RELEASED\n'
     'w 0.7 0.8 touch 1 => NOT_FOUND',
     # A command without a reply may have been executed.
@@ -120,14 +120,14 @@ CORRECT = [
     TAKEN + '-- 0.5 close w\nx 0.6 0.7 reserve => RESERVED 1 1 "a"',
     TAKEN + 'x 2.2 2.4 reserve => RESERVED 1 1 "a"\nw 2.5 2.6 release 1 5 0 => NOT_FOUND',
     TAKEN + KILLED + 'x 2.0 2.1 reserve => RESERVED 1 1 "a"',
-    # Two puts are in progress while a job is reserved, and a kick is in progress.
+    # Two puts are in progress while a job is reserved. A kick is in progress while a job is buried and reserved.
     TWO + 'w 0.15 0.4 reserve => RESERVED 1 1 "a"',
     TAKEN + 'w 0.4 0.5 bury 1 5 => BURIED\nk 0.45 0.7 kick 1 => KICKED 1\nx 0.6 0.65 reserve => RESERVED 1 1 "a"',
     # A delay within the tolerance is not a violation.
     TAKEN + "x 3.0 3.1 stats-job 1 => OK 9 \"state: reserved;\"",
 ]
 
-# With a promise of 50 ms, a power failure can undo only recent commands.
+# With a promise of 50 ms, a power failure can undo only the most recent commands.
 RECENT = 'p 0.0 0.9 put 5 0 2 1 "a" => INSERTED 1\n'
 ALLOWED = [RECENT + CUT + GONE, RECENT + CUT + 'w 2.0 2.1 reserve => RESERVED 1 1 "a"',
            'p 0.0 0.1 put 5 0 9 1 "a" => INSERTED 1\np 0.2 0.9 delete 1 => DELETED\n' + CUT
@@ -148,7 +148,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(rules(PUT + "-- 3.0 down power\n-- 3.5 up\n" + GONE.replace("2.", "4."), 0.05), ["job lost"])
         self.assertEqual(rules(PUT + CUT + GONE, NEVER), [])
         self.assertEqual(rules(PUT + KILLED + GONE, NEVER), ["job lost"])
-        # The job is ready because of a kick without a reply.
+        # The job is ready because of a kick that has no reply.
         kicked = TAKEN + "w 0.3 0.4 bury 1 5 => BURIED\nm 0.5 - kick 1\n"
         kicked += 'w 0.6 0.9 reserve-with-timeout 1 => RESERVED 1 1 "a"\n'
         self.assertEqual(rules(kicked + CUT + 'x 5.0 5.1 stats-job 1 => OK 9 "state: buried;"'), [])
@@ -188,7 +188,7 @@ class Cuts(unittest.TestCase):
         self.assertEqual(bytes(file.durable), b"ab\0\0x\0\0")
 
 
-# A server that serves only while it holds a file lock, like a cluster member with a lease.
+# A server that serves only while it holds a file lock, like a cluster member that serves only while it has a lease.
 MEMBER = """import fcntl, socket, sys, time
 lock = open(sys.argv[1], "w")
 fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Checks a history: which replies violate the guarantees of the protocol and the server's options.
+"""Checks a history for replies that violate the guarantees of the protocol or of the server's options.
 
 Owns the rules. Must not communicate with a server or depend on a particular server. A command takes effect at some
 moment between its sending and the arrival of its reply. A rule is violated only if no choice of these moments
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from history import NEVER, Mark, Op, Violation, complete
 
-# For each command, the reply that confirms a change of the job.
+# The replies that confirm a change of the job, by command.
 CHANGED = {"delete": "DELETED", "release": "RELEASED", "bury": "BURIED", "touch": "TOUCHED", "kick-job": "KICKED"}
 
 
 @dataclass
 class Tolerances:
-    """Tolerances in seconds: for events that are too early or too late, and for losses beyond the sync interval."""
+    """Tolerances in seconds for events that are too early or too late, and for losses beyond the sync interval."""
 
     early: float = 0.02
     late: float = 1.5
@@ -26,7 +26,7 @@ class Tolerances:
 
 @dataclass
 class Job:
-    """The state of a job, as far as the replies determine it. `state` is empty if the state is unknown."""
+    """The state of a job, as far as the replies determine it. `state` is empty if they do not determine the state."""
 
     id: int
     put: Op
@@ -35,15 +35,14 @@ class Job:
     ttr: float
     body: bytes
     state: str = ""
-    # The time since which `state` is certain, and the earliest and latest end of the delay or the reservation.
+    # The time since which `state` is certain, and the earliest and the latest end of the delay or the reservation.
     since: float = 0
     low: float = NEVER
     high: float = NEVER
     holder: str = ""
     # The earliest time at which a client may have reserved the job.
     free: float = 0
-    # `True` if a power failure may have removed or restored the job. Until a reply shows the job, its existence is
-    # unknown.
+    # `True` if a power failure may have removed or restored the job, until a reply shows whether the job exists.
     doubtful: bool = False
     gone: Op = None
     ready: list = field(default_factory=list)
@@ -52,8 +51,8 @@ class Job:
 
 class Judge:
     def __init__(self, history, window=0.0, tolerances=None):
-        """Prepares a verdict. `window` is the number of seconds of replies that a power failure can undo, or 0 with a
-        sync before each reply."""
+        """Prepares a verdict. A power failure may undo the changes acknowledged in the last `window` seconds. `window`
+        is 0 if the server syncs before each reply."""
         self.history, self.window, self.allow = history, window, tolerances or Tolerances()
         self.ops = complete(history)
         self.jobs, self.violations, self.seen = {}, [], set()
@@ -63,7 +62,7 @@ class Judge:
                 self.by_job.setdefault(op.job, []).append(op)
             if op.verb == "put":
                 self.puts_by_body.setdefault(op.body, []).append(op)
-        # An ID that the server returned for two puts does not identify a job.
+        # If the server returned an ID for two puts, the ID does not identify a job.
         self.reused = {}
         for number, ops in self.by_job.items():
             puts = [op for op in ops if op.verb == "put"]
@@ -125,7 +124,7 @@ class Judge:
             if op.outcome == CHANGED[op.verb]:
                 self.change(job, op)
             else:
-                # The job may be gone, because its deletion is uncertain and the reply is an error.
+                # The job may not exist, because the result of the deletion is uncertain: the reply is an error.
                 self.leave(job, op.sent)
                 self.forget(job)
                 job.doubtful |= op.verb == "delete"
@@ -163,8 +162,8 @@ class Judge:
         return job
 
     def find(self, op):
-        """Returns the job that a reply names. If the job is unknown, looks for a put whose reply is missing or arrives
-        later."""
+        """Returns the job that a reply contains. If the job is unknown, searches for a put that has no reply, or whose
+        reply arrives later."""
         job = self.jobs.get(op.job)
         if job or op.outcome not in ("RESERVED", "FOUND"):
             return job
@@ -187,7 +186,7 @@ class Judge:
         self.exists(job, op)
         self.compare(job, op)
         for other in self.by_job[job.id]:
-            # Commands that are still in progress when the reply to the reservation arrives took effect before the
+            # Commands that are in progress when the reply to the reservation arrives took effect before the
             # reservation.
             if other.sent < op.done < other.end and other.conn != op.conn and id(other) not in job.applied:
                 if other.verb in CHANGED and other.verb != "delete" and other.outcome in ("", CHANGED[other.verb]):
@@ -208,7 +207,7 @@ class Judge:
             job.free = min(job.low, op.done)
         self.leave(job, op.sent)
         job.state, job.holder, job.since, job.taken = "reserved", op.conn, op.done, op
-        # A worker that waited for a long time may have received the job when the job became ready.
+        # If the worker waited for a long time, it may have received the job at the moment when the job became ready.
         job.free = max(op.sent, job.put.sent, job.free)
         job.low, job.high = job.free + job.ttr, op.done + job.ttr
 
@@ -226,7 +225,7 @@ class Judge:
             job.state = ""
 
     def holds(self, job, op):
-        """Returns `True` if the connection certainly held the job until the reply to the command."""
+        """Returns `True` if the connection certainly held the job when the reply to the command arrived."""
         return job.state == "reserved" and job.holder == op.conn and op.done < job.low - self.allow.early
 
     def not_found(self, job, op):
@@ -236,7 +235,7 @@ class Judge:
             return
         certain = self.certain(job, op.sent, op.done)
         shows = op.verb in ("peek", "stats-job") or (op.verb == "delete" and certain in ("ready", "delayed", "buried"))
-        # A reservation can reveal an ID before the put of the job is acknowledged.
+        # A reservation can reveal an ID before the reply to the put of the job arrives.
         if not shows or op.sent < job.put.end or job.gone or not job.put.reply:
             return
         if job.doubtful:
@@ -281,7 +280,7 @@ class Judge:
             self.enter(job, "ready", op)
 
     def others(self, job, op):
-        """Returns commands about the job whose order relative to this command is unknown."""
+        """Returns other commands about the job that were in progress at the same time as this command."""
         beside = [o for o in self.by_job[job.id] if o.sent < op.done and o.end > op.sent and o.conn != op.conn]
         return [o for o in beside if o.verb not in ("peek", "stats-job")]
 
@@ -319,7 +318,7 @@ class Judge:
             job.state = ""
 
     def leave(self, job, time):
-        """Makes the state unknown from this time on. Records the time at which the job was certainly ready."""
+        """Makes the state unknown from `time` on. Records the interval in which the job was certainly ready."""
         start = self.ready_since(job)
         if start is not None and start < time and job.pri is not None and not job.gone and not job.doubtful:
             job.ready.append((start, time, job.pri))
@@ -335,7 +334,7 @@ class Judge:
         job.state, job.pri, job.free = "", None, 0
 
     def certain(self, job, start, end):
-        """Returns the state that the job certainly had between two times, or `None`."""
+        """Returns the state that the job certainly had from `start` to `end`, or `None`."""
         if job.gone or job.doubtful or not job.state or start < job.since or self.thief(job, start, end):
             return None
         if job.state in ("reserved", "delayed"):
@@ -350,7 +349,7 @@ class Judge:
         return any(op.sent < end and op.end + self.allow.late > start and job.tube in op.watched for op in self.thieves)
 
     def disturbed(self, job, start, end):
-        """Returns `True` if a kick may have moved a buried or delayed job between two times."""
+        """Returns `True` if a kick may have moved a buried or delayed job between `start` and `end`."""
         return any(op.used == job.tube and op.sent < end and op.end > start for op in self.kicks)
 
     def kicked(self, op):
@@ -364,7 +363,7 @@ class Judge:
         if op.verb == "kick":
             self.kicked(op)
             for job in self.jobs.values():
-                # The reservation may be a result of the kick, and a power failure may undo the kick.
+                # The kick may have made the job ready for the reservation, and a power failure may undo the kick.
                 if job.tube == op.used and job.state == "reserved" and job.since >= op.sent:
                     self.leave(job, op.sent)
                     self.forget(job)
@@ -405,7 +404,7 @@ class Judge:
                 self.forget(job)
                 job.doubtful |= any(op.verb in ("put", "delete") for op in late)
 
-    # Order of reservations.
+    # The order of reservations.
 
     def served(self):
         for op in self.ops:

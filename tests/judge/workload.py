@@ -1,6 +1,6 @@
 """The behavior of the clients in a round: producers, workers, and clients that inspect and modify jobs.
 
-Owns the choice of commands, which is derived from a seed. Must not check replies."""
+Owns the choice of commands. A seed determines all choices. Must not check replies."""
 
 MEAN = 0.01
 
@@ -11,9 +11,9 @@ class Plan:
     def __init__(self, random, size):
         self.random, self.size = random, size
         self.tubes = [f"tube{n}" for n in range(3)]
-        # IDs seen in replies, excluding IDs of jobs known to be deleted.
+        # The IDs in replies so far, except for jobs that are known to be deleted.
         self.ids, self.serial = [], 0
-        # `calm` stops the producers, `over` stops all clients.
+        # `calm` stops the producers. `over` stops all clients.
         self.calm = self.over = False
 
     def body(self):
@@ -27,7 +27,7 @@ class Plan:
     def pause(self):
         return self.random.expovariate(1 / MEAN)
 
-    # Clients. Each function yields commands, or numbers of seconds to sleep.
+    # The clients. Each function yields commands, or numbers of seconds to sleep.
 
     def producer(self, name):
         while not self.over and not self.calm:
@@ -71,7 +71,7 @@ class Plan:
                 yield 0.7 * self.random.random()
                 what = "touch"
             elif what == "silence":
-                # Waits longer than most times to run, so that the reservation expires.
+                # Waits longer than most times to run, so that the reservation usually expires.
                 yield 2.5 + self.random.random()
                 what = "delete"
             pri = self.random.choice((0, 1, 5, 4000))
@@ -93,7 +93,7 @@ class Plan:
         yield 1e9
 
     def sweeper(self, name):
-        """Deletes ready jobs. The newest jobs are then usually gone when the server ends."""
+        """Deletes ready jobs, so that the newest jobs usually do not exist any more when the server ends."""
         for tube in self.tubes:
             yield f"watch {tube}", None
         while True:

@@ -9,11 +9,11 @@ use beanpole::Client;
 
 use crate::daemon::{wait_until, Daemon};
 
-/// Maximum difference, in bytes, between the growth of resident memory and the memory account, due to newly touched
-/// pages, thread buffers and fragmentation.
+/// Maximum difference between the growth of resident memory and the memory account, in bytes. The difference is caused
+/// by newly touched pages, thread buffers and fragmentation.
 pub const BEYOND: u64 = 4 << 20;
 
-/// Bytes of resident memory that can remain after all clients have disconnected. The allocator keeps up to eight
+/// Resident memory that may remain after all clients have disconnected, in bytes. The allocator keeps up to eight
 /// megabytes.
 const STAYS: u64 = BEYOND + (9 << 20);
 
@@ -35,15 +35,15 @@ impl Growth<'_> {
         Growth { daemon, observer, resident: daemon.rss(), account }
     }
 
-    /// Checks the memory while the connections hold their input, and again after they are closed. `least` is the
-    /// minimum growth of the memory account in bytes.
+    /// Checks the memory while the connections hold their input, and again after the connections are closed. `least` is
+    /// the minimum growth of the memory account in bytes.
     pub fn check(mut self, what: &str, connections: Vec<TcpStream>, least: u64) {
         let observer = &mut self.observer;
         wait_until(what, || figure(observer, "current-memory").saturating_sub(self.account) >= least);
         if least == 0 {
             settled(self.daemon, &mut self.observer);
         }
-        // In this order, input that arrives between the two reads can only increase the account.
+        // The account is read last, so that input that arrives between the two reads can only increase the account.
         let resident = self.daemon.rss().saturating_sub(self.resident);
         let account = figure(&mut self.observer, "current-memory").saturating_sub(self.account);
         println!("{what}: {} connections, account +{account}, resident +{resident}", connections.len());
@@ -56,7 +56,7 @@ impl Growth<'_> {
 
     // The tests of TLS include this file, but do not use this method.
     #[allow(dead_code)]
-    /// Checks that the program's memory has never exceeded the limits, and that the clients' memory has been released.
+    /// Checks that memory has never exceeded the limits, and has been released after the clients disconnected.
     pub fn check_peak(self, what: &str) {
         let peak = self.daemon.peak_rss().saturating_sub(self.resident);
         println!("{what}: at most +{peak}");
@@ -68,7 +68,7 @@ pub fn figure(client: &mut Client, key: &str) -> u64 {
     client.figure("stats", key).expect("a reply").parse().expect("a number")
 }
 
-/// Returns the memory account when it is constant and the program has processed all input.
+/// Waits until the memory account is constant and the program has processed all input. Returns the account.
 fn settled(daemon: &Daemon, observer: &mut Client) -> u64 {
     let (mut last, mut same) = ((0, 0), 0);
     wait_until("the account is the same several times", || {

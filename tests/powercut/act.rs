@@ -13,7 +13,7 @@ use crate::talk::*;
 /// A time to run or time to live, in seconds, that is longer than any history.
 pub const LONG: u64 = 3600;
 
-/// A command. Jobs are identified by their keys in the book.
+/// A command. The keys of jobs are those in the book.
 #[derive(Clone, Debug)]
 pub enum Act {
     Put {
@@ -47,7 +47,7 @@ pub enum Act {
         bound: u64,
     },
     KickJob(String),
-    /// Runs a schedule, and asks for the ID of the copy with a duplicate put.
+    /// Runs a schedule. Then puts a duplicate, whose reply contains the ID of the copy.
     Run {
         key: String,
         tube: String,
@@ -109,7 +109,7 @@ pub enum Act {
 
 pub struct Reply {
     pub line: String,
-    /// The key of the job that the reply names, or an empty string.
+    /// The key of the job in the reply, or an empty string.
     pub key: String,
 }
 
@@ -122,7 +122,7 @@ impl Act {
         }
     }
 
-    /// Returns the existing job that the server joins a submission with, if any.
+    /// Returns the existing job with which the server joins this submission, if any.
     fn joins<'a>(&self, book: &'a Book) -> Option<(&'a String, &'a Job)> {
         match self {
             Act::Submit { function, unique, .. } if !unique.is_empty() => {
@@ -133,7 +133,7 @@ impl Act {
         }
     }
 
-    /// Returns the key of the job that the reply is about, if another client has put the job.
+    /// Returns the key of the job in the reply, if another client may have put the job.
     pub fn about(&self, reply: &Reply) -> Option<String> {
         match self {
             Act::Submit { kept: true, .. } => Some(reply.key.clone()),
@@ -142,13 +142,13 @@ impl Act {
         }
     }
 
-    /// Returns the guarantee of a successful reply.
+    /// Returns the guarantee that a successful reply gives.
     pub fn promise(&self, book: &Book) -> Promise {
         match (self, self.joins(book)) {
             (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
             (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
-            // The log only stores the result of a failed attempt if it is the last attempt.
+            // The log stores the result of a failed attempt only if it is the last attempt.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
                 Some(job) if !done && job.fails + 1 < job.max_fails => Promise::Change,
                 _ => Promise::New,
@@ -198,7 +198,7 @@ impl Act {
                 packet(kind, &[function.as_bytes(), unique.as_bytes(), &body.bytes()])
             }
             Act::Grab => packet(GRAB_JOB, &[]),
-            // The reply to the echo request shows that the server has executed the command.
+            // WORK_COMPLETE has no reply. The reply to the echo request shows that the server has executed the command.
             Act::Finish { key, done: true } => {
                 [packet(WORK_COMPLETE, &[handle(key).as_bytes(), b"done"]), packet(ECHO_REQ, &[b"x"])].concat()
             }
@@ -213,7 +213,7 @@ impl Act {
             Act::Lease { queue } => format!("lease {queue} 0\r\n").into_bytes(),
             Act::Outcome { id, done, result } => {
                 let word = if *done { "complete" } else { "fail" };
-                // Without the job, the server would reply before it has read the result.
+                // If the job did not exist, the server would reply before it has read the result.
                 debug_assert!(book.jobs.contains_key(id));
                 data(format!("{word} {id} {}", result.length), result)
             }
@@ -262,7 +262,7 @@ impl Act {
         }
     }
 
-    /// Returns the changes of a successful command, except those that depend on the reply.
+    /// Returns the changes that a successful command makes, except those that depend on the reply.
     pub fn expected(&self, book: &Book) -> Vec<Change> {
         let key = |key: &String| key.clone();
         match self {
@@ -274,7 +274,7 @@ impl Act {
                 vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
             }
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
-            // The server deletes the last job first, so that the first part of the batch is the last in the log.
+            // The server deletes the last job first, so that the first job of the batch is the last one in the log.
             Act::DeleteBatch(keys) => keys.iter().rev().map(|job| Change::Delete { key: key(job) }).collect(),
             Act::Fail { key, pri, reason } => failed(book, key, *pri, reason),
             Act::KickJob(job) => vec![Change::Kick { key: key(job) }],
@@ -282,12 +282,12 @@ impl Act {
             Act::Move { key: job, tube, pri, delay } => {
                 vec![Change::Move { key: key(job), tube: tube.clone(), pri: *pri, delay: *delay }]
             }
-            // A command that affects no job changes nothing, so the reply guarantees nothing.
+            // If the command affects no job, it makes no change, so the reply guarantees nothing.
             Act::MoveTube { .. } | Act::Flush { .. } => {
                 let change = self.of_tube().filter(|change| book.affected(change) > 0);
                 change.into_iter().collect()
             }
-            // Setting the same value again changes nothing, so the reply guarantees nothing.
+            // If the settings are the same, the command makes no change, so the reply guarantees nothing.
             Act::Set { tube, settings } if book.settings.get(tube).map_or("", String::as_str) == settings => Vec::new(),
             Act::Set { tube, settings } => vec![Change::Set { tube: tube.clone(), settings: settings.clone() }],
             Act::Outcome { id, done, result } => {
@@ -304,7 +304,7 @@ impl Act {
         }
     }
 
-    /// Returns the change of a flush or a move of a whole tube, of which the log stores the beginning.
+    /// Returns the change of a flush or a move of a whole tube. The log stores when such a command begins.
     fn of_tube(&self) -> Option<Change> {
         Some(match self {
             Act::MoveTube { from, to, state, bound } => {
@@ -401,7 +401,7 @@ fn reserved(book: &Book, key: &str) -> std::result::Result<Vec<Change>, String> 
     }
 }
 
-/// Returns the changes of a failure, which the log stores in up to three records.
+/// Returns the changes of a failed attempt, for which the log has up to three records.
 fn failed(book: &Book, key: &str, pri: u32, reason: &str) -> Vec<Change> {
     let owned = || key.to_owned();
     let mut changes =
@@ -413,7 +413,7 @@ fn failed(book: &Book, key: &str, pri: u32, reason: &str) -> Vec<Change> {
     changes
 }
 
-/// Returns the host name in Gearman's handles.
+/// Returns the host name, which Gearman's handles contain.
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
     name.trim_end().to_owned()

@@ -1,8 +1,8 @@
-//! The state that a queue must have after each change, as far as clients can see it.
+//! The state that a queue must have after each change, as far as clients can observe the state.
 //!
-//! Owns the facts about jobs that the reference model lacks: protocols, bodies, and results of Workq. The rules are
-//! those of the reference model, which also predicts the replies of the simulated server in tests/sim. Must not
-//! communicate with a server.
+//! Owns the facts about jobs that the reference model lacks: protocols, bodies, and results of Workq. The reference
+//! model contains the rules. It also predicts the replies of the simulated server in tests/sim. Must not communicate
+//! with a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ const CLIENT: ClientId = ClientId(1);
 /// The client that holds the leases of Workq, which survive a restart.
 const LEASER: ClientId = ClientId(2);
 
-/// The properties with which a job is put, and facts that the reference model lacks.
+/// The properties with which a job was put, and facts that the reference model lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
     pub wire: Wire,
@@ -47,17 +47,17 @@ pub struct View {
     pub pri: u32,
     pub delay: u64,
     pub ttr: u64,
-    /// The numbers of reservations, releases, buries and kicks, or for Workq jobs, of attempts and failures.
+    /// The numbers of reservations, releases, buries and kicks. For a Workq job, the numbers of attempts and failures.
     pub counts: [u32; 4],
     pub result: Option<Body>,
-    /// The values of the tags and failures, by the keys that `stats-job` uses.
+    /// The values that tags and failures have in `stats-job`, by key.
     pub tags: BTreeMap<String, String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TubeView {
     pub pause: u64,
-    /// The key of the buried job that would be kicked next.
+    /// The key of the buried job that the next kick would move.
     pub buried: Option<String>,
     pub settings: String,
 }
@@ -71,16 +71,16 @@ pub struct Book {
     now: Time,
 }
 
-/// The properties of the queue that a restarted server must show.
+/// The properties of the queue that a restarted server must report.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Views {
     pub jobs: BTreeMap<String, View>,
     pub tubes: BTreeMap<String, TubeView>,
-    /// The keys of ended jobs and their tubes, as in the lines of `list-keys`.
+    /// The keys of ended jobs with their tubes, in the form of the lines of `list-keys`.
     pub keys: BTreeSet<String>,
 }
 
-/// Returns the number of a job in the model. Numbers of Workq jobs are derived from their IDs.
+/// Returns the number of a job in the model. The ID of a Workq job determines its number.
 fn id(key: &str) -> JobId {
     JobId(key.parse().unwrap_or_else(|_| hash(key.as_bytes()) | 1 << 63))
 }
@@ -114,7 +114,7 @@ impl Job {
         }
     }
 
-    /// Returns the idempotency key.
+    /// Returns the idempotency key of the job, if any.
     pub fn idp(&self) -> Option<&str> {
         self.tags.split(' ').find_map(|tag| tag.strip_prefix("idp:")).and_then(|key| key.split(':').next())
     }
@@ -141,7 +141,7 @@ impl Job {
     }
 }
 
-/// Returns the values that `stats-job` shows for the given tags.
+/// Returns the values that `stats-job` reports for the given tags.
 fn shown(tags: &str) -> BTreeMap<String, String> {
     let mut shown = BTreeMap::new();
     let mut show = |key: &str, value: &str| drop(shown.insert(key.to_owned(), value.to_owned()));
@@ -162,7 +162,7 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
                 second.into_iter().for_each(|seconds| show("backoff", seconds));
             }
             "grp" => show("group", first),
-            // Shown only while the job waits.
+            // `stats-job` reports this tag only while the job waits.
             "aft" => {}
             "every" => show("every", first),
             "cron" => show("cron", &first.replace(',', " ")),
@@ -193,7 +193,7 @@ impl Book {
         self.clone().make(change)
     }
 
-    /// Makes the change. The changes of a history take no time, compared with the delays in it.
+    /// Makes the change. Advances the time by a millisecond, which is negligible compared with a history's delays.
     fn make(&mut self, change: &Change) -> u64 {
         self.now = self.now + Span::from_millis(1);
         self.model.extended.now = self.now;
@@ -248,7 +248,7 @@ impl Book {
                 self.model.release(CLIENT, id(key), *pri, Span::from_secs(*delay), now)
             }
             Change::Bury { key, pri } => {
-                // An imported job can be buried without a reservation.
+                // An imported job can be buried without a reservation, but the model needs one.
                 let reserves = self.model.job(id(key)).map_or(0, |job| job.history.reserves);
                 self.model.reserve_job(CLIENT, id(key), now);
                 let buried = self.model.bury(CLIENT, id(key), *pri, now);
@@ -286,7 +286,7 @@ impl Book {
         }
     }
 
-    /// Returns the name of a tube, which the client watches from now on, so that the tube continues to exist.
+    /// Returns the name of a tube. The client watches the tube from now on, so that the tube continues to exist.
     fn tube(&mut self, text: &str) -> Name {
         let _ = self.model.watch(CLIENT, name(text));
         name(text)
@@ -326,7 +326,7 @@ impl Book {
         is_done
     }
 
-    /// Applies the outcome that a Workq worker has reported, even if the job's lease has ended.
+    /// Applies the outcome that a Workq worker has reported, even if the lease of the job has ended.
     fn finish(&mut self, key: &str, done: bool, result: &Body) -> bool {
         let job = self.jobs.get_mut(key).expect("a job");
         job.fails += u32::from(!done);
@@ -373,13 +373,13 @@ impl Book {
         self.model.extended.rules.get(self.tube_of(key)).and_then(|rules| rules.settings.dead)
     }
 
-    /// `true` if another job in `tube` has the job's idempotency key.
+    /// Returns `true` if another job in `tube` has the job's idempotency key.
     pub fn is_taken(&self, key: &str, tube: &str) -> bool {
         let other = self.jobs[key].idp().and_then(|idp| self.model.keyed(name(tube), name(idp)));
         other.is_some_and(|other| other != id(key))
     }
 
-    /// Returns the reserved jobs with a limited number of tries, in the order in which they become ready when the
+    /// Returns the reserved jobs that have a limited number of tries, in the order in which they become ready when the
     /// client disconnects.
     pub fn limited(&self) -> Vec<String> {
         let is_limited = |job: &&crate::reference::model::Job| {
@@ -390,7 +390,7 @@ impl Book {
         jobs.into_iter().map(|(_, id)| id.to_string()).collect()
     }
 
-    /// Returns the jobs that a kick moves.
+    /// Returns the jobs that a kick of at most `bound` jobs moves.
     pub fn kicked(&self, tube: &str, bound: u64) -> Vec<String> {
         let buried = self.model.in_order(name(tube), State::Buried);
         let jobs = if buried.is_empty() { self.model.in_order(name(tube), State::Delayed) } else { buried };
@@ -404,7 +404,7 @@ impl Book {
         }
         let now = self.model.job(id(key)).expect("a job");
         let History { reserves, releases, buries, kicks, .. } = now.history;
-        // Fields that the protocol does not show get defaults, in the recovered state as well.
+        // Fields that the protocol does not report have default values here. The recovered state has the same values.
         let is_shown = u32::from(job.wire == Wire::Beanstalk);
         View {
             tube: now.tube.to_owned(),

@@ -1,13 +1,13 @@
 //! The individual changes of a queue, and their textual form in a trace.
 //!
-//! A log keeps or loses each change as a whole, and one command can make several changes. Must not contain the effects
-//! of changes; `book` does.
+//! After a crash, the log contains either all of a change or nothing of it. One command can make several changes. Must
+//! not contain the effects of changes, which `book` contains.
 
 use std::str::Split;
 
 use crate::book::Job;
 
-/// The protocol of a client, which determines whether jobs are identified by number or by a client-chosen ID.
+/// The protocol of a client. It determines whether the key of a job is a number or an ID that the client has chosen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wire {
     Beanstalk,
@@ -15,20 +15,20 @@ pub enum Wire {
     Workq,
 }
 
-/// A body that begins with `word`, from which the remaining bytes are derived.
+/// A body that begins with `word`. The remaining bytes are derived from `word`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Body {
     pub word: String,
     pub length: usize,
 }
 
-/// A part of a change in the textual form.
+/// A part of the textual form of a change.
 trait Word {
     fn write(&self) -> String;
     fn read(words: &mut Split<char>) -> Self;
 }
 
-/// An empty text becomes a hyphen, and spaces become bars.
+/// An empty text is written as a hyphen, and each space is written as a bar.
 impl Word for String {
     fn write(&self) -> String {
         if self.is_empty() {
@@ -107,7 +107,7 @@ structs! {
 
 macro_rules! changes {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),* })+) => {
-        /// A change that the log stores as a whole. A job's key is its number in decimal, or its Workq ID.
+        /// A change that the log stores as a whole. The key of a job is its number in decimal, or its Workq ID.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub enum Change {
             $($(#[$doc])* $name { $($field: $kind),* }),+
@@ -133,23 +133,23 @@ macro_rules! changes {
 
 changes! {
     Put { key: String, job: Box<Job> }
-    /// A job that was only in memory becomes durable.
+    /// A job that was stored only in memory becomes durable.
     Adopt { key: String }
     Reserve { key: String }
     Release { key: String, pri: u32, delay: u64 }
     Bury { key: String, pri: u32 }
-    /// The reason of a failure, which precedes the failure.
+    /// The reason of a failure. This change precedes the failure.
     Reason { key: String, reason: String }
-    /// A job fails. Without tries left, the job is buried in its tube.
+    /// A job fails. If it has no tries left, it is buried in its tube.
     Fail { key: String, pri: u32 }
     /// A buried job moves to the dead-letter tube.
     Dead { key: String, tube: String }
-    /// The client disconnects without finishing the job, which counts as a failed try.
+    /// The client disconnects while it holds the job, which counts as a failed try.
     Lose { key: String }
     Kick { key: String }
     /// A schedule runs and puts a copy.
     Run { key: String, copy: String }
-    /// A schedule does not run, because its last copy still exists.
+    /// A due schedule does not run, because its last copy still exists.
     Skip { key: String }
     Delete { key: String }
     /// Deletes the jobs of a tube, or only the buried jobs.
@@ -169,7 +169,7 @@ impl Body {
         Body { word: word.to_owned(), length: length.max(word.len() + 1) }
     }
 
-    /// The bytes contain no zero byte and no line break.
+    /// Returns the bytes. They contain no zero byte and no line break.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{}:", self.word).into_bytes();
         let mut state = hash(self.word.as_bytes());

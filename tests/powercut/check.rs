@@ -1,8 +1,8 @@
 //! Checks whether a recovered queue is in a permitted state.
 //!
 //! Owns the list of checks, the switches that enable them, and the comparison. For each client, the surviving changes
-//! must be a prefix of the commands. The same applies to all clients together, as far as the order of their commands is
-//! known. Must not communicate with a server.
+//! must be those of a prefix of its commands. The same applies to all clients together, as far as the order of their
+//! commands is known. Must not communicate with a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,13 +40,13 @@ pub enum Check {
     Ids,
     /// The ID of a stored job is assigned to another job after an interrupted start.
     IdsAgain,
-    /// An ID that a client has received, but that is not in the log, is assigned to another job.
+    /// An ID is assigned to another job, although a client has received the ID for a job that is not in the log.
     VolatileIds,
     /// With `-F`, the ID of a stored job is assigned to another job after a power failure.
     IdsWithoutSyncs,
     /// The server accepts a second job with the same unique name, or a result is missing.
     ExtrasStore,
-    /// The server uses a file before its disk space is allocated, which fails on a full disk.
+    /// The server uses a file before the file's disk space is allocated. Such a use can fail on a full disk.
     Space,
     Start,
     /// The running server sends a wrong reply.
@@ -55,7 +55,7 @@ pub enum Check {
     Adoption,
 }
 
-/// A check, `true` if a violation makes the run fail, and a description. Violations of other checks are only reported.
+/// Each check, `true` if its violations make the run fail, and a description. Other violations are only reported.
 pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::Lost, true, "nothing that was promised is lost"),
     (Check::Back, true, "nothing that was promised to be gone is back"),
@@ -81,7 +81,7 @@ pub const SWITCHES: [(Check, bool, &str); 21] = [
 ];
 
 impl Check {
-    /// The name `all` selects all checks.
+    /// Returns the checks with this name. The name `all` selects all checks.
     pub fn named(name: &str) -> Vec<Check> {
         let all = SWITCHES.iter().map(|(check, _, _)| *check);
         all.filter(|check| name == "all" || name == format!("{check:?}")).collect()
@@ -100,7 +100,7 @@ pub struct Sight {
 
 #[derive(Default)]
 pub struct Verdict {
-    /// The number of surviving changes of each lane (client). Empty if the queue is in no permitted state.
+    /// The number of surviving changes of each lane (client). Empty if no permitted state matches the queue.
     pub kept: BTreeMap<u64, usize>,
     pub problems: Vec<Problem>,
 }
@@ -114,7 +114,7 @@ pub struct Case<'a> {
 struct Found<'a> {
     lane: &'a Lane,
     span: Span<'a>,
-    /// The numbers of changes after which the lane would be in its recovered state, in ascending order.
+    /// Each number of changes after which the lane is in the recovered state, in ascending order.
     matches: Vec<usize>,
     alive: u64,
 }
@@ -133,7 +133,7 @@ impl Case<'_> {
         self.rule.end == End::PowerCut && self.never_syncs()
     }
 
-    /// Returns the check that is violated if the server has not kept a promise.
+    /// Returns the check that is violated if the server has broken a guarantee.
     fn lost(&self, check: Check) -> Check {
         if self.without_syncs() {
             Check::LostWithoutSyncs
@@ -161,7 +161,7 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the check that is violated if the ID is assigned again.
+    /// Returns the check that is violated if the server has assigned the ID again.
     pub fn given_again(&self, id: u64) -> Check {
         let key = id.to_string();
         let is_put = |change: &Change| match change {
@@ -201,7 +201,7 @@ impl Case<'_> {
             self.agree(&mut found, &mut verdict);
             let alive: u64 = found.values().map(|it| it.alive).sum();
             if sight.total != alive {
-                // Two jobs for which a client used the same name appear as one.
+                // Two jobs whose clients used the same name look like one job.
                 let open = found.values().any(|it| it.span.least < it.span.changes.len());
                 let check = if open { self.no_prefix() } else { self.lost(Check::Back) };
                 verdict.problems.push((check, format!("there are {} jobs, not {alive}", sight.total)));
@@ -210,13 +210,13 @@ impl Case<'_> {
         verdict
     }
 
-    /// Reduces the numbers of surviving changes to a consistent combination: a surviving command requires all commands,
-    /// even of other lanes, whose replies arrived before it was sent.
+    /// Reduces the numbers of surviving changes to a consistent combination. If a command survives, all commands of all
+    /// lanes must survive whose replies arrived before the command was sent.
     fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
         loop {
             let now: BTreeMap<u64, usize> =
                 found.iter().filter_map(|(lane, it)| Some((*lane, *it.matches.last()?))).collect();
-            // The event index of the first reply to a missing command.
+            // The event index of the first reply to a command that has not survived.
             let missing = found.values().filter_map(|it| it.first_missing(*it.matches.last()?)).min();
             let wrong = found.iter().find(|(_, it)| match (it.matches.last(), missing) {
                 (Some(count), Some(missing)) => it.last_sent(*count).is_some_and(|sent| sent > missing),
@@ -248,7 +248,7 @@ impl Case<'_> {
         }
     }
 
-    /// Describes the jobs that are in no permitted state or, without such a job, the whole queue.
+    /// Describes the jobs that are in no permitted state. If there are none, describes the whole queue.
     fn explain(&self, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
         let mut problems = Vec::new();
         let all = views.iter().map(|(_, view)| view).chain([seen]);
@@ -275,7 +275,7 @@ impl Case<'_> {
     }
 }
 
-/// Describes the differences between the queue and the most similar permitted state.
+/// Describes the differences between the queue and the permitted state that is most similar to it.
 fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
     let differences = |view: &Views| -> Vec<String> {
         let keys: BTreeSet<&String> = view.jobs.keys().chain(seen.jobs.keys()).collect();
@@ -314,13 +314,13 @@ impl Views {
 }
 
 impl Found<'_> {
-    /// Returns the event index of the reply to the first command with a change beyond the first `count` changes.
+    /// Returns the event index of the first reply to a command with a change beyond the first `count` changes.
     fn first_missing(&self, count: usize) -> Option<usize> {
         let missing: BTreeSet<u64> = self.span.changes[count..].iter().map(|(step, _)| *step).collect();
         missing.iter().filter_map(|step| self.lane.steps[step].told).min()
     }
 
-    /// Returns the event index at which the command was sent that made change number `count`.
+    /// Returns the event index at which the command was sent that made the last of the first `count` changes.
     fn last_sent(&self, count: usize) -> Option<usize> {
         self.span.changes[..count].last().map(|(step, _)| self.lane.steps[step].sent)
     }

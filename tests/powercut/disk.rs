@@ -1,9 +1,9 @@
-//! Replays a trace on a simulated disk, and computes what can remain after a power failure.
+//! Replays a trace on a simulated disk, and computes the data that can remain after a power failure.
 //!
 //! Owns the rules for data that was not synced. Unsynced bytes and the length of a file can survive completely, partly
-//! or not at all, independently of each other. A new, renamed or removed entry can survive or not until the directory
-//! is synced. A file with a durable entry can lack its contents. A failed sync loses some of the data and makes the
-//! rest durable. Must not interpret the contents.
+//! or not at all, independently of each other. Until a directory is synced, each addition, renaming or removal of an
+//! entry may or may not survive. A file whose entry is durable can lack its contents. A failed sync loses some of the
+//! data and makes the rest durable. Must not interpret the contents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -45,7 +45,7 @@ struct Object {
 enum Entry {
     Add(String, Number),
     Remove(String, Number),
-    /// Renames a file within a directory. The file always has either the old or the new name.
+    /// Renames a file within a directory. After a power failure, the file has either the old or the new name.
     Rename(String, String, Number),
     AddFolder(String),
     RemoveFolder(String),
@@ -68,9 +68,9 @@ enum Opened {
 pub enum Mood {
     Nothing,
     All,
-    /// All changes before a random moment survive.
+    /// The changes before a random moment survive.
     Moment,
-    /// Each change survives completely or not at all. On average, one of this many changes is lost.
+    /// Each change survives completely or not at all. On average, one of the given number of changes is lost.
     Whole(u64),
     /// Each sector survives independently.
     Sectors,
@@ -78,9 +78,9 @@ pub enum Mood {
     Pages,
     /// A prefix of each change survives.
     Torn,
-    /// All changes to directory entries survive, but no contents.
+    /// All changes to directory entries survive, but no changes to contents.
     Entries,
-    /// All contents survive, but no changes to directory entries.
+    /// All changes to contents survive, but no changes to directory entries.
     Bytes,
     /// All changes except one survive.
     Missing,
@@ -111,26 +111,26 @@ pub struct Disk {
     durable: Names,
     pending: Vec<(usize, Entry)>,
     handles: HashMap<u64, Opened>,
-    /// The syncs in progress by handle: the file, and the event index at which the sync began.
+    /// The syncs in progress by handle. Each has the file, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
-    /// Removed files with writes that were not durable: the event indexes of the first such write and of the removal.
-    /// Kept until everything before the removal is durable, because other files may contain the data.
+    /// Removed files with writes that were not durable: the event indexes of the first of these writes and of the
+    /// removal. Kept until all writes before the removal are durable, because other files may contain the data.
     orphans: Vec<(usize, usize)>,
-    /// Decides which data a failed sync loses.
+    /// Determines which data a failed sync loses.
     random: Random,
     /// The event index of the first failed sync.
     pub failed: Option<usize>,
-    /// The event index at which a file was first used before its disk space was allocated.
+    /// The event index at which a file was first used before the disk space of the file was allocated.
     pub unfilled: Option<usize>,
 }
 
 impl Change {
-    /// `true` if the change writes nonzero bytes.
+    /// Returns `true` if the change writes nonzero bytes.
     fn writes(&self) -> bool {
         matches!(self, Change::Write(_, bytes) if bytes.iter().any(|byte| *byte != 0))
     }
 
-    /// `true` if the change may allocate disk space. A write of zeros can also have another purpose.
+    /// Returns `true` if the change may allocate disk space. A write of zeros can also have other purposes.
     fn fills(&self) -> bool {
         match self {
             Change::Write(_, bytes) => bytes.len() >= SECTOR && !self.writes(),
@@ -211,14 +211,14 @@ impl Object {
         written.chain(self.lost.iter().copied()).min()
     }
 
-    /// Makes all changes before the event index `place` durable.
+    /// Makes the changes before the event index `place` durable.
     fn settle(&mut self, place: usize) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         self.pending.drain(..behind).for_each(|(_, change)| apply(&mut self.durable, &change));
     }
 
-    /// Simulates a failed sync: the changes before the event index `place` are no longer pending, although some are
-    /// lost.
+    /// Simulates a failed sync: the changes before the event index `place` are no longer pending, although some of them
+    /// are lost.
     fn lose(&mut self, place: usize, random: &mut Random) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         for (at, change) in self.pending.drain(..behind) {
@@ -373,8 +373,8 @@ impl Disk {
         let gone = self.pending.iter().filter(|(at, entry)| settled(at, entry) && is_removal(entry));
         let gone: BTreeSet<usize> = gone.map(|(at, _)| *at).collect();
         for (place, entry) in std::mem::take(&mut self.pending) {
-            // If a sync of the new directory made a moved entry durable, its removal from the old directory is durable
-            // too.
+            // When a sync of the new directory makes a moved entry durable, the removal of the old entry also becomes
+            // durable.
             if settled(&place, &entry) || (gone.contains(&place) && !is_removal(&entry)) {
                 self.durable.apply(&entry);
             } else {
@@ -392,7 +392,7 @@ impl Disk {
         orphans.map(|(orphan, _)| *orphan).min().unwrap_or(usize::MAX).min(first)
     }
 
-    /// Returns the files as programs see them, and as a kill leaves them.
+    /// Returns the files as programs see them. A kill leaves the same files.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         self.with_folders(&self.current, |number| self.objects[number].current.clone())
     }
@@ -409,7 +409,7 @@ impl Disk {
         let places: BTreeSet<usize> = (self.pending.iter().map(|(place, _)| *place))
             .chain(self.objects.iter().flat_map(|object| object.pending.iter().map(|(place, _)| *place)))
             .collect();
-        // The change that the rules `Moment`, `Missing` and `Alone` select.
+        // The change that `Moment`, `Missing` or `Alone` selects.
         let chosen = places.iter().nth(random.below(places.len().max(1) as u64) as usize).copied().unwrap_or(0);
         let is_kept = |place: usize, random: &mut Random| match mood {
             Mood::Nothing => false,
@@ -427,11 +427,11 @@ impl Disk {
             let keep = match mood {
                 Mood::Entries => true,
                 Mood::Bytes => false,
-                // A rename across directories changes two entries with the same event index. The old entry must not
-                // disappear before the new entry exists.
+                // A rename across directories changes two entries with the same event index. The old entry must not be
+                // lost before the new entry exists.
                 _ => *kept.entry(*place).or_insert_with(|| is_kept(*place, random)),
             };
-            // After the power failure, both entries may exist.
+            // After the power failure, both the old and the new entry may exist.
             let stays = matches!(entry, Entry::Remove(path, number) if self.is_elsewhere(path, *number, *place));
             if keep && !(stays && random.once_in(3)) {
                 names.apply(entry);
@@ -456,7 +456,7 @@ impl Disk {
         self.with_folders(&names, |number| bytes[&number].clone())
     }
 
-    /// `true` if the event that removed this entry also added the file to another directory.
+    /// Returns `true` if the event that removed this entry also added the file to another directory.
     fn is_elsewhere(&self, path: &str, number: Number, place: usize) -> bool {
         self.pending
             .iter()
@@ -464,7 +464,7 @@ impl Disk {
     }
 }
 
-/// Splits a write into parts that a disk writes atomically, and returns their starts and ends.
+/// Splits a write into parts that a disk writes atomically. Returns the start and the end of each part.
 fn pieces(at: usize, length: usize, unit: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
 //! Runs the program under the shim with clients, and records one history.
 //!
 //! Owns the kinds of histories, the random plan of each history, and the transition between generations. The timing of
-//! the clients can affect the recorded events, but not the verdict.
+//! the clients may affect the recorded events, but must not affect the verdict.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,19 +30,19 @@ pub enum Kind {
     Solo,
     /// Three clients, each with its own jobs.
     Clients,
-    /// Two clients. During a slow sync, one client sends a command about the latest change of the other.
+    /// Two clients. While a sync is blocked, one client sends a command about the latest change of the other client.
     Held,
-    /// One client, on a disk whose syncs fail occasionally.
+    /// One client, with a disk whose syncs fail occasionally.
     Failing,
     Import,
-    /// One client that puts very many jobs whose IDs the log does not contain.
+    /// One client that puts very many jobs. The log does not contain the IDs of these jobs.
     Handles,
 }
 
-/// The duration of a slow sync in microseconds, above the program's threshold.
+/// The duration of a slow sync in microseconds. It exceeds the program's threshold for slow syncs.
 const SLOW_SYNC: u32 = 5000;
 
-/// The number of IDs in a history of kind `Handles`, more than the server skips when it starts.
+/// The number of IDs in a history of kind `Handles`. It exceeds the number of IDs that the server skips when it starts.
 const HANDLES: u64 = 150_000;
 
 /// The number of submissions in one write.
@@ -50,7 +50,7 @@ const BREATH: u64 = 2000;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Time for which a sync stays blocked. A reply that is sent too early can arrive in this time.
+/// The time for which a sync stays blocked. A reply that the server sends too early can arrive during this time.
 const HELD_FOR: Duration = Duration::from_millis(40);
 
 /// The properties of a history, all derived from its seed.
@@ -92,9 +92,9 @@ impl Kind {
 
 impl Plan {
     pub fn of(seed: u64) -> Plan {
-        // The random numbers of consecutive seeds must be independent.
+        // The random numbers for consecutive seeds must be independent, so the seed is mixed first.
         let mut random = Random::new(Random::new(seed).next());
-        // Any range of 20 consecutive seeds contains all common kinds.
+        // Any 20 consecutive seeds contain all common kinds.
         let kind = match seed % 20 {
             3 if seed % 40 == 3 => Kind::Handles,
             15 => Kind::Import,
@@ -126,7 +126,7 @@ impl Plan {
     }
 }
 
-/// Kills the program between two recorded calls, without an unrecorded call.
+/// Kills the program at a moment at which no call is in progress, so that all calls are recorded.
 fn kill(daemon: Daemon, trace: &Trace) {
     trace.set(Number::HoldSyncs, 0);
     trace.set(Number::Freeze, 1);
@@ -152,8 +152,8 @@ impl<'a> History<'a> {
         self.folder.join("log")
     }
 
-    /// Records the first generation, or the generation after a cut of the previous one. Returns the path of the trace,
-    /// or `None` if the recovered queue is wrong.
+    /// Records the first generation, or the generation that follows a cut of the previous one. Returns the path of the
+    /// trace, or `None` if the recovered queue is wrong.
     pub fn record(&mut self, before: Option<(&[Event], &Path, Cut)>) -> Result<Option<PathBuf>> {
         self.generation += 1;
         let trace = Arc::new(Trace::new(&self.folder, &format!("generation-{}", self.generation))?);
@@ -188,7 +188,7 @@ impl<'a> History<'a> {
         Ok(Some(trace.path().to_owned()))
     }
 
-    /// Prepares the directory before the first start of the program. Returns the initial book of each lane (client).
+    /// Prepares the directory for the first start of the program. Returns the initial book and step of each lane.
     fn begin(&mut self, trace: &Trace) -> Result<BTreeMap<u64, (Book, u64)>> {
         trace.mark(&format!("is {} {}", self.plan.kind.name(), self.plan.options.join(" ")));
         let (mut files, mut book, mut steps) = (Vec::new(), Book::default(), 0);
@@ -209,7 +209,7 @@ impl<'a> History<'a> {
         Ok((0..count).map(|number| (number, (book.clone(), steps))).collect())
     }
 
-    /// Checks that the shim has recorded all calls: replaying the trace must result in the actual files.
+    /// Checks that the shim has recorded all calls: the result of replaying the trace must equal the actual files.
     fn verify_trace(&mut self, trace: &Trace) -> Result<()> {
         let events = read(trace.path())?;
         assert!(events.contains(&Event::Began), "the program does not load the shim: is it static?");
@@ -238,7 +238,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Begins a trace with the events of the previous trace up to the cut.
+    /// Begins a trace with the events that precede the cut in the previous trace.
     fn continue_from(
         &self,
         trace: &Trace,
@@ -249,7 +249,7 @@ impl<'a> History<'a> {
         let left = cut.leave(events);
         write_files(&self.log(), &left.files)?;
         if cut.end == End::Kill {
-            // Data that was not synced before the cut remains unsynced.
+            // Data that was not synced before the kill remains unsynced.
             trace.continue_from(path, cut.count)?;
         } else {
             let lanes = lanes(events, cut.count);
@@ -267,7 +267,7 @@ impl<'a> History<'a> {
             }
             left.files.iter().for_each(|(path, bytes)| trace.found(path, bytes));
         }
-        // The effects of a command that was sent before the cut may be marked in the trace only after the cut.
+        // If a command was sent before the cut, the trace may describe its effects only after the cut.
         for event in &events[cut.count..] {
             if let Event::Mark(text) = event {
                 let words: Vec<&str> = text.splitn(4, ' ').collect();
@@ -282,7 +282,7 @@ impl<'a> History<'a> {
         Ok(BTreeMap::new())
     }
 
-    /// Checks and records the recovered state. Returns `None` if the state is wrong.
+    /// Checks and records the recovered state. Returns `None` if the recovered state is wrong.
     fn recovered(&mut self, daemon: &Daemon, trace: &Trace, end: End) -> Result<Option<BTreeMap<u64, (Book, u64)>>> {
         let events = read(trace.path())?;
         let cut = Cut { count: events.len(), end, seed: self.plan.seed };
@@ -365,10 +365,10 @@ fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result
     Ok(())
 }
 
-/// While a sync is blocked, a second client sends a command about the latest change of the first client.
+/// While a sync is blocked, one client sends a command about the latest change of the other client.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
-        // The server then expects slow syncs, for which only the log's thread waits.
+        // After these commands, the server expects slow syncs, for which only the log's thread waits.
         for _ in 0..4 {
             lane.step(daemon)?;
         }
@@ -384,13 +384,13 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         let first = lane.say(daemon, 0, vec![act.clone()])?;
         while trace.get(Number::Held) == 0 && !lane.hears_within(daemon, act.wire(), 0, POLL_INTERVAL)? {}
         let second = lane.say_hearsay(daemon, 1, act.clone())?;
-        // A correct server sends no reply yet, and the length of the wait does not affect the verdict.
+        // A correct server does not reply yet. The duration of the wait does not affect the verdict.
         let early = lane.hears_within(daemon, act.wire(), 1, HELD_FOR)?;
         let early = if early { Some(lane.take(daemon, 1, second, &act)?) } else { None };
         trace.set(Number::HoldSyncs, 0);
         let reply = lane.take(daemon, 0, first[0].0, &act)?;
         let joined = early.map_or_else(|| lane.take(daemon, 1, second, &act), Ok)?;
-        // The client whose submission was executed first has created the job.
+        // The client whose submission the server executed first has created the job.
         let mut both = [(first[0].0, reply), (second, joined)];
         both.sort_by_key(|(_, reply)| reply.line.ends_with("Duplicate job"));
         both.iter().for_each(|(step, reply)| lane.settle(*step, &act, reply));
@@ -401,7 +401,7 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
     Ok(())
 }
 
-/// Puts several jobs that the log stores, and then very many foreground jobs whose IDs only the client knows.
+/// Puts several jobs that the log stores. Then puts very many foreground jobs, whose IDs only the client knows.
 fn handles(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for _ in 0..plan.steps {
         lane.step(daemon)?;

@@ -1,7 +1,7 @@
-//! Creates a binlog of beanstalkd for histories that begin with an import.
+//! Creates a binlog of beanstalkd, for histories that begin with an import.
 //!
 //! Owns the required record types in format 7: ready, delayed, buried and deleted jobs. Must not create damaged
-//! records; `tests/durability/import.rs` covers these.
+//! records, which `tests/durability/import.rs` covers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -44,7 +44,7 @@ fn record(id: u64, job: &Job, born: u64, buries: u32, state: u8) -> Vec<u8> {
     bytes
 }
 
-/// Returns the names and contents of the files, and the changes that the import must make for the first client.
+/// Returns the names and the contents of the files, and the changes that the import must make.
 pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_nanos() as u64;
     let mut files = vec![("binlog.1".to_owned(), 7_u32.to_le_bytes().to_vec())];
@@ -67,7 +67,7 @@ pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
             changes.push(Change::Bury { key: id.to_string(), pri: job.pri });
         }
         if delete {
-            // A short record, which does not contain the tube name.
+            // A short record does not contain the name of the tube.
             let nameless = Job { tube: String::new(), ..job };
             file.extend(record(id, &nameless, now, buries, 0));
             changes.push(Change::Delete { key: id.to_string() });

@@ -1,7 +1,7 @@
 //! A lane: a client that executes commands in sequence and records their effects in a book.
 //!
-//! Owns the random choice of commands, and the lines (marks) in the trace that describe them. Each client uses its own
-//! tubes. Must not check the state after a cut.
+//! Owns the random choice of commands, and the lines in the trace (marks) that describe the commands. Each client uses
+//! its own tubes. Must not check the state after a cut.
 
 use std::collections::BTreeMap;
 use std::io::Result;
@@ -19,7 +19,7 @@ use crate::reference::State;
 use crate::talk::{packet, Talk, CAN_DO};
 use crate::trace::Trace;
 
-/// With more jobs than this, the client deletes jobs instead of putting new ones.
+/// The number of jobs above which the client deletes jobs instead of putting new ones.
 const ENOUGH: usize = 30;
 
 const BODIES: [usize; 16] = [0, 0, 0, 10, 10, 30, 30, 60, 100, 200, 300, 600, 1500, 3000, 17_000, 40_000];
@@ -36,12 +36,12 @@ pub struct Lane {
     wires: Vec<Wire>,
     next: u64,
     bodies: u64,
-    /// `true` if commands can be refused because the disk fails occasionally.
+    /// `true` if the server may refuse commands, because the disk fails occasionally.
     pub failing: bool,
 }
 
 impl Lane {
-    /// `next` is the step number with which the client continues.
+    /// Creates a lane. `next` is the step number with which the client continues.
     pub fn new(number: u64, book: Book, next: u64, random: Random, trace: Arc<Trace>) -> Lane {
         let mut random = random;
         let mut wires: Vec<Wire> = WIRES.into_iter().filter(|_| random.once_in(2)).collect();
@@ -52,7 +52,7 @@ impl Lane {
         Lane { number, book, random, problems: Vec::new(), trace, talks, wires, next, bodies: 0, failing: false }
     }
 
-    /// `true` if a wrong reply has made the book unreliable.
+    /// Returns `true` if a wrong reply has made the book unreliable.
     pub fn is_lost(&self) -> bool {
         self.problems.iter().any(|(check, _)| *check == Check::Talk)
     }
@@ -65,14 +65,14 @@ impl Lane {
         format!("{}{kind}{which}", prefix(self.number))
     }
 
-    /// Returns or opens the connection for a protocol and `seat`, which distinguishes connections with the same
-    /// protocol.
+    /// Returns the connection for a protocol and a `seat`, and opens it if necessary. The seat distinguishes
+    /// connections with the same protocol.
     fn talk(&mut self, daemon: &Daemon, wire: Wire, seat: usize) -> Result<&mut Talk> {
         if !self.talks.contains_key(&(wire, seat)) {
             let mut talk = Talk::connect(daemon, wire)?;
             match wire {
                 Wire::Beanstalk => {
-                    // A watched tube continues to exist, with its pause, even without jobs.
+                    // The client watches its tubes, so that a tube and its pause continue to exist without jobs.
                     for which in 0..3 {
                         talk.send(format!("watch {}\r\n", self.name('t', which)).as_bytes())?;
                         talk.line()?;
@@ -131,16 +131,16 @@ impl Lane {
             Wire::Beanstalk => {
                 let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
                 let every = format!("every:{}", self.random.pick(&[LONG, 2 * LONG]));
-                // A leap day at midnight.
+                // This pattern matches midnight on leap days.
                 let when = self.random.pick(&["cron:0,0,29,2,*", &every, &every]);
                 let is_schedule = self.random.once_in(20);
-                // There is always log space for a small copy.
+                // The copies of a schedule are small, because the log always has space for a small copy.
                 let body = if is_schedule { Body { length: body.length.min(60), ..body } } else { body };
                 let tags = if is_schedule { format!("idp:{} {when}", self.name('s', 0)) } else { self.tags() };
                 Act::Put { tube: self.name('t', which), pri, delay, body, tags }
             }
             Wire::Gearman => {
-                // The workers do not register the third function, so its jobs stay in the queue.
+                // Workers do not register the third function, so the jobs of this function stay in the queue.
                 let unique = if self.random.once_in(3) { String::new() } else { format!("u{}", self.random.below(12)) };
                 let kept = which < 2 || self.random.once_in(2);
                 let unique = if which < 2 { unique } else { format!("v{}", self.random.below(6)) };
@@ -156,8 +156,8 @@ impl Lane {
         }
     }
 
-    /// Returns random tags, usually none. None delays retries, so the jobs that are reserved when a history ends are
-    /// ready immediately afterwards.
+    /// Returns random tags, usually none. No tag delays retries, so that the jobs that are reserved when a history ends
+    /// are ready immediately after the disconnection.
     fn tags(&mut self) -> String {
         let mut tags = Vec::new();
         for (which, kind) in ["idp:k", "con:c", "try:200", "ttl:"].into_iter().enumerate() {
@@ -166,7 +166,7 @@ impl Lane {
                 continue;
             }
             tags.push(match (which, is_long) {
-                // The key occurs in no other job.
+                // No other job has this key.
                 (0, false) => format!("{kind}{}-{}", self.next, self.bodies),
                 (0, true) => format!("{kind}{}-{}:{LONG}", self.next, self.bodies),
                 (1, _) => format!("{kind}{}:1000", self.next % 3),
@@ -280,7 +280,7 @@ impl Lane {
         self.listen(daemon, seat, steps)
     }
 
-    /// Sends commands in one write. Returns the steps whose replies [`Lane::listen`] must read.
+    /// Sends commands in one write. Returns their steps, which must be passed to [`Lane::listen`] to read the replies.
     pub fn say(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<Vec<(u64, Act)>> {
         let Some(wire) = acts.first().map(Act::wire) else { return Ok(Vec::new()) };
         let mut ahead = self.book.clone();
@@ -295,7 +295,7 @@ impl Lane {
         Ok(steps)
     }
 
-    /// Sends a command that another connection of this lane has already sent, and whose reply is outstanding.
+    /// Sends a command that another connection of this lane has sent and for which it has not received the reply.
     pub fn say_hearsay(&mut self, daemon: &Daemon, seat: usize, act: Act) -> Result<u64> {
         let step = self.enter(&act, Promise::Hearsay);
         let bytes = act.bytes(&self.book);
@@ -303,7 +303,7 @@ impl Lane {
         Ok(step)
     }
 
-    /// Writes to the trace that a command will be sent, and returns the step number.
+    /// Records in the trace that a command will be sent. Returns the step number.
     fn enter(&mut self, act: &Act, promise: Promise) -> u64 {
         self.next += 1;
         let words = format!("{act:?}").replace('\n', " ");
@@ -328,7 +328,7 @@ impl Lane {
         Ok(reply)
     }
 
-    /// Applies the effect of a command to the book, according to the reply.
+    /// Applies the effect of a command, which its reply determines, to the book.
     pub fn settle(&mut self, step: u64, act: &Act, reply: &Reply) {
         if let Some(key) = act.about(reply).filter(|_| !is_refusal(&reply.line)) {
             self.trace.mark(&format!("about {} {step} {key}", self.number));
@@ -365,12 +365,12 @@ impl Lane {
         self.problems
     }
 
-    /// `true` if any bytes arrive within `time`.
+    /// Returns `true` if any bytes arrive within `time`.
     pub fn hears_within(&mut self, daemon: &Daemon, wire: Wire, seat: usize, time: Duration) -> Result<bool> {
         self.talk(daemon, wire, seat)?.hears_within(time)
     }
 
-    /// Executes random commands of one protocol, usually only one.
+    /// Executes random commands of one protocol, in most cases only one command.
     pub fn step(&mut self, daemon: &Daemon) -> Result<()> {
         let wire = self.random.pick(&self.wires.clone());
         let breath = if self.failing || !self.random.once_in(3) { 1 } else { 2 + self.random.below(6) };
@@ -378,11 +378,11 @@ impl Lane {
         let mut acts = Vec::new();
         for _ in 0..breath {
             let act = self.choose(&ahead, wire);
-            // The IDs of jobs put by the same batch are not known yet, so commands for whole tubes must be the first.
+            // The IDs of jobs from the same batch are not known yet, so a command for a whole tube must be the first.
             if !acts.is_empty() && matches!(act, Act::Kick { .. } | Act::Flush { .. } | Act::MoveTube { .. }) {
                 continue;
             }
-            // The book cannot predict the effect of these commands, so they must be the last in a batch.
+            // The book cannot predict the effects of these commands, so each of them must be the last in its batch.
             let unforeseen =
                 matches!(act, Act::ReserveAny | Act::ReserveBatch(_) | Act::Run { .. } | Act::Grab | Act::Lease { .. });
             act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
@@ -395,7 +395,7 @@ impl Lane {
     }
 }
 
-/// `true` if the reply is a refusal because of a disk failure.
+/// Returns `true` if the reply is a refusal because of a disk failure.
 fn is_refusal(line: &str) -> bool {
     line.contains("OUT_OF_MEMORY") || line.contains("Out of memory") || line == "packet 19"
 }

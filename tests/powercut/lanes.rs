@@ -1,8 +1,8 @@
 //! Extracts the commands and replies of each lane from a trace. A lane is a client that executes its commands in
 //! sequence.
 //!
-//! Owns the syntax of the marks (the lines that describe commands and replies). Computes which changes of a lane must
-//! survive a cut, and which can survive. Must not depend on the simulated disk.
+//! Owns the syntax of the marks (the lines of the trace that describe commands and replies). Determines which changes
+//! of a lane must survive a cut, and which changes can survive. Must not depend on the simulated disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -13,11 +13,11 @@ use crate::trace::Event;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// The reply reports a new object and is never sent before the object is durable.
+    /// The reply reports a new object. It is never sent before the object is durable.
     New,
-    /// The reply reports a change. If the disk fails, the reply is sent before the change is durable.
+    /// The reply reports a change. While the disk fails, the reply is sent before the change is durable.
     Change,
-    /// The reply reports another client's change, which may not be durable yet.
+    /// The reply reports a change of another client. This change may not be durable yet.
     Hearsay,
     None,
 }
@@ -28,7 +28,7 @@ pub struct Step {
     pub changes: Vec<Change>,
     pub sent: usize,
     pub told: Option<usize>,
-    /// The key of the job, if the reply reports another client's change.
+    /// The key of the job, if the reply reports a change of another client.
     pub about: Option<String>,
 }
 
@@ -43,14 +43,14 @@ pub enum End {
     Kill,
 }
 
-/// The kind and the options of a history, from the first marks in the trace.
+/// The kind and the options of a history, from the mark `is` of the trace.
 #[derive(Clone, Default, Debug)]
 pub struct Heading {
     pub kind: String,
     pub options: Vec<String>,
 }
 
-/// The conditions that determine which replies are guarantees.
+/// The conditions that determine which replies guarantee that a change survives.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     pub end: End,
@@ -60,18 +60,18 @@ pub struct Rule {
     pub first_unsynced: usize,
     /// The event index of the first failed sync, or the maximum value.
     pub failed: usize,
-    /// `true` if the cut precedes the moment at which the program listens.
+    /// `true` if the cut precedes the moment at which the program begins to listen.
     pub starting: bool,
-    /// `true` if this cut or an earlier one is a power failure.
+    /// `true` if this cut or an earlier cut is a power failure.
     pub power_cuts: bool,
 }
 
 /// The changes of a lane before a cut, and the number of changes that must survive.
 pub struct Span<'a> {
     pub changes: Vec<(u64, &'a Change)>,
-    /// The number of guaranteed changes.
+    /// The number of changes whose survival is guaranteed.
     pub least: usize,
-    /// Like `least`, but includes changes that replies to other clients guarantee.
+    /// Like `least`, but includes changes that are guaranteed by replies to other clients.
     pub heard: usize,
 }
 
@@ -123,7 +123,7 @@ pub fn heading(events: &[Event]) -> Heading {
     Heading { kind: words.remove(0), options: words }
 }
 
-/// Returns the lanes after the first `count` events. Later events can describe the effects of earlier commands.
+/// Returns the lanes after the first `count` events. Later events are read only for the effects of earlier commands.
 pub fn lanes(events: &[Event], count: usize) -> BTreeMap<u64, Lane> {
     let mut lanes = BTreeMap::<u64, Lane>::new();
     let mut voids = Vec::new();
@@ -196,7 +196,7 @@ impl Lane {
     }
 }
 
-/// Returns the number of changes up to the latest one that put the job into the log.
+/// Returns the number of changes up to and including the last change that put the job into the log.
 fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
     let makes = |(_, change): &(u64, &Change)| match change {
         Change::Put { key, .. } | Change::Adopt { key } => Some(key.as_str()) == job,
@@ -211,7 +211,7 @@ impl Span<'_> {
         self.changes.iter().filter_map(|(_, change)| change.added()).map(|(key, _)| key).collect()
     }
 
-    /// Returns each number of changes that can survive, with the resulting book.
+    /// Returns each possible number of surviving changes, with the resulting book.
     pub fn books(&self) -> Vec<(usize, Book)> {
         let mut book = Book::default();
         self.changes[..self.least].iter().for_each(|(_, change)| book.apply(change));

@@ -1,6 +1,6 @@
-//! Reads the whole queue from a server that was just started.
+//! Reads the whole queue from a server that has just started.
 //!
-//! Owns the requests and the checks for new IDs and names. Must not compare the queue with the expected state.
+//! Owns the requests, and the checks of new IDs and existing names. Must not compare the queue with a permitted state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Result;
@@ -12,13 +12,13 @@ use crate::check::{Case, Check, Problem, Sight};
 use crate::daemon::Daemon;
 use crate::talk::{packet, Talk, JOB_CREATED, SUBMIT_JOB_BG};
 
-/// The number of unique names of each kind that the check submits again.
+/// The number of unique names of each kind that the checks submit again.
 const TRIED: usize = 3;
 
-/// The number of requests to send before reading their replies.
+/// The number of requests that are sent before their replies are read.
 const AT_A_TIME: usize = 100;
 
-/// The jobs of each protocol and the tubes to read.
+/// The jobs to read with their protocols, and the tubes to read.
 #[derive(Default, Debug)]
 pub struct Wanted {
     pub jobs: BTreeMap<String, Wire>,
@@ -37,7 +37,7 @@ fn number<T: std::str::FromStr>(facts: &BTreeMap<String, String>, key: &str) -> 
     value.unwrap_or_else(|| panic!("{key} in {facts:?}"))
 }
 
-/// Sends beanstalk requests. Returns the line and the body of each reply.
+/// Sends beanstalk requests. Returns the first line and the body of each reply.
 fn ask(talk: &mut Talk, questions: &[String]) -> Result<Vec<(String, Vec<u8>)>> {
     let mut answers = Vec::with_capacity(questions.len());
     for some in questions.chunks(AT_A_TIME) {
@@ -49,7 +49,7 @@ fn ask(talk: &mut Talk, questions: &[String]) -> Result<Vec<(String, Vec<u8>)>> 
     Ok(answers)
 }
 
-/// Converts the statistics and the body of a job.
+/// Converts the statistics and the body of a job to a view.
 fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
     let facts = parse(facts, ": ");
     let told = wire == Wire::Beanstalk;
@@ -89,7 +89,7 @@ fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
     ];
     let mut tags: BTreeMap<String, String> =
         facts.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect();
-    // The remaining time to live and the remaining number of members can change.
+    // The remaining time to live and the remaining number of members change over time, so they are not compared.
     for key in ["expires-in", "after-group"] {
         tags.get_mut(key).into_iter().for_each(String::clear);
     }
@@ -172,7 +172,7 @@ fn look_at_ids(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Result<()
     Ok(())
 }
 
-/// Returns the state of the queue. No other client must be connected.
+/// Reads the state of the queue. No other client may be connected.
 pub fn look(daemon: &Daemon, wanted: &Wanted) -> Result<Sight> {
     let mut sight = Sight { views: Views::default(), total: 0 };
     look_at_numbers(daemon, wanted, &mut sight)?;
@@ -180,8 +180,8 @@ pub fn look(daemon: &Daemon, wanted: &Wanted) -> Result<Sight> {
     Ok(sight)
 }
 
-/// Checks behavior that statistics do not show: IDs of new jobs, joined jobs, and existing Workq IDs. Modifies the
-/// queue.
+/// Checks behavior that statistics do not show: IDs of new jobs, joined jobs, and existing Workq IDs. The checks modify
+/// the queue.
 pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case: &Case) -> Result<Vec<Problem>> {
     let mut problems = Vec::new();
     let mut talk = Talk::connect(daemon, Wire::Beanstalk)?;
@@ -203,7 +203,7 @@ pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case
     Ok(problems)
 }
 
-/// Checks that submissions with existing unique names are joined with the existing Gearman jobs.
+/// Checks that the server joins submissions with existing unique names with the existing Gearman jobs.
 fn join(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
     let named = books.iter().flat_map(|book| &book.jobs).filter(|(_, job)| !job.unique.is_empty() && !job.volatile);
     let mut talk = None;
@@ -222,7 +222,7 @@ fn join(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
     Ok(None)
 }
 
-/// Checks that the server refuses Workq IDs that exist.
+/// Checks that the server refuses existing Workq IDs.
 fn repeat(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
     let ids = books.iter().flat_map(|book| &book.jobs).filter(|(_, job)| job.wire == Wire::Workq);
     let mut talk = None;

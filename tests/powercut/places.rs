@@ -1,4 +1,4 @@
-//! Chooses the events after which a history is cut.
+//! Chooses the events of a history after which cuts are made.
 //!
 //! Prefers events after which data can be lost or was acknowledged too early. Must not depend on the effects of a cut.
 
@@ -7,14 +7,14 @@ use std::collections::HashSet;
 use crate::random::Random;
 use crate::trace::Event;
 
-/// The number of replies after a failed sync that `Places::failed` includes.
+/// The number of replies after a failed sync that [`Places::failed`] includes.
 const CLOSE: usize = 4;
 
-/// Event indexes, grouped by what precedes the cut.
+/// Event indexes at which a cut can be made, grouped by the preceding event.
 #[derive(Default)]
 struct Places {
     told: Vec<usize>,
-    /// After replies that give a guarantee while data is not durable.
+    /// After replies that guarantee a change while data is not durable.
     early: Vec<usize>,
     /// After the first replies that follow a failed sync.
     failed: Vec<usize>,
@@ -22,11 +22,11 @@ struct Places {
     syncs: Vec<usize>,
     /// After changes to directories.
     entries: Vec<usize>,
-    /// Before the program listens.
+    /// Before the program begins to listen.
     starts: Vec<usize>,
 }
 
-/// Returns the step number in a line of the trace (mark) that begins with `kind`.
+/// Returns the lane and step in a mark (a line of the trace) that begins with `kind`.
 fn step<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
     let rest = text.strip_prefix(kind)?;
     let end = rest.match_indices(' ').nth(1).map_or(rest.len(), |(end, _)| end);
@@ -43,7 +43,7 @@ fn find(events: &[Event], began: usize) -> Places {
         match event {
             Event::Mark(text) => {
                 if let Some(step) = step(text, "sent ") {
-                    // In the mark of a command whose reply guarantees nothing, the next word begins with `n`.
+                    // If the reply guarantees nothing, the next word of the mark is `n`.
                     promises.extend((!text["sent ".len() + step.len()..].starts_with(" n")).then_some(step));
                 }
                 if let Some(step) = step(text, "told ") {
@@ -70,7 +70,7 @@ fn find(events: &[Event], began: usize) -> Places {
     places
 }
 
-/// Chooses `wanted` event indexes in the last generation of a history.
+/// Chooses `wanted` event indexes within the last generation of a history.
 pub fn places(events: &[Event], random: &mut Random, wanted: usize) -> Vec<usize> {
     let began = events.iter().rposition(|event| *event == Event::Began).map_or(0, |place| place + 1);
     let found = find(events, began);

@@ -1,6 +1,6 @@
 //! Collects and prints the results of a run.
 //!
-//! Owns the counts, the summary, and the traces kept for repeating failures. Must not check results.
+//! Owns the counts, the summary, and the traces that are kept to repeat failures. Must not check results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::trace::Event;
 /// The maximum number of failures of each kind to print.
 const MAX_PRINTED: usize = 3;
 
-/// The number of marks (lines about commands and replies) printed before a cut.
+/// The number of marks (lines about commands and replies) to print before a cut.
 const MARKS_PRINTED: usize = 25;
 
 /// The directory for the traces of failed restarts.
@@ -25,7 +25,7 @@ pub struct Report {
     on: Vec<Check>,
     histories: BTreeMap<&'static str, u64>,
     cuts: BTreeMap<(String, End), u64>,
-    /// The number of cuts in all generations except the first.
+    /// The number of cuts in all generations except for the first.
     later: u64,
     /// The number of recorded generations that continued after a cut.
     continued: u64,
@@ -39,7 +39,7 @@ struct Failures {
 }
 
 impl Report {
-    /// Violations of the checks in `also` count as failures even if these checks are disabled by default.
+    /// Creates a report. Violations of the checks in `also` count as failures, even if they are disabled by default.
     pub fn new(also: &[Check]) -> Report {
         let on = SWITCHES.iter().filter(|(check, on, _)| *on || also.contains(check)).map(|(check, _, _)| *check);
         Report {
@@ -83,7 +83,7 @@ impl Report {
         self.later += u64::from(generation > 0);
         let mut seen = Vec::new();
         for (check, text) in problems {
-            // Only the first violation of each check counts.
+            // Counts only the first violation of each check.
             if seen.contains(&check) {
                 continue;
             }
@@ -140,7 +140,7 @@ fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     path
 }
 
-/// Prints the events before a cut and the remaining data.
+/// Prints the events before a cut and the data that remains after it.
 pub fn show(events: &[Event], cut: Cut, problems: &[Problem]) {
     let left = cut.leave(events);
     let from = events[..cut.count].iter().rev().filter(|event| matches!(event, Event::Mark(_))).nth(MARKS_PRINTED);

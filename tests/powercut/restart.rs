@@ -1,6 +1,6 @@
 //! Restarts the program after one cut of a recorded history.
 //!
-//! Owns the verdict on the restart, and the creation of the directory from a trace and a cut. The result depends only
+//! Owns the verdict on the restart, and the creation of the directory from a trace and a cut. The verdict depends only
 //! on the trace, the cut and the seed.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct Cut {
     pub seed: u64,
 }
 
-/// The files that remain after a cut, and the recorded history by which the restart is judged.
+/// The files that remain after a cut, and the recorded history with which the restarted server is compared.
 pub struct Left {
     pub files: BTreeMap<String, Vec<u8>>,
     pub heading: Heading,
@@ -38,7 +38,7 @@ pub struct Left {
 
 pub struct Starter<'a> {
     pub program: &'a Path,
-    /// The directory for the log, recreated for each start.
+    /// The directory for the log. It is recreated for each start.
     pub folder: PathBuf,
 }
 
@@ -95,7 +95,7 @@ pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Resu
     Ok(())
 }
 
-/// Runs the program on a directory with all protocols, without the environment of a service manager.
+/// Returns a command that runs the program with all protocols, without the environment of a service manager.
 pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "-b"]).arg(folder).args(options);
@@ -106,7 +106,7 @@ pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     command
 }
 
-/// Returns the jobs and tubes that can exist after the cut.
+/// Returns the jobs and tubes that may exist after the cut.
 pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     let mut wanted = Wanted::default();
     for change in lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes) {
@@ -122,7 +122,7 @@ pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     wanted
 }
 
-/// Returns the book of each lane after the number of its changes in `kept`.
+/// Returns the book of each lane after as many of its changes as `kept` contains for the lane.
 pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize>) -> BTreeMap<u64, Book> {
     let book = |(lane, it): (&u64, &Lane)| {
         let (count, books) = (*kept.get(lane)?, it.span(rule).books());
@@ -132,7 +132,7 @@ pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize
 }
 
 impl Starter<'_> {
-    /// Starts the program on the remaining data. Returns the error message if `--strict` refuses to start.
+    /// Starts the program with the remaining files. Returns the error message if the program refuses to start.
     fn start(&self, left: &Left, strict: bool) -> io::Result<Result<Daemon, String>> {
         let mut options = left.heading.options.clone();
         options.extend(strict.then(|| "--strict".to_owned()));
@@ -141,7 +141,7 @@ impl Starter<'_> {
         Ok(started.map_err(|log| log.lines().last().unwrap_or_default().to_owned()))
     }
 
-    /// Cuts a history, starts the program on the remaining data, and returns the violations.
+    /// Cuts a history and starts the program with the remaining files. Returns the violations.
     pub fn restart(&self, events: &[Event], cut: Cut) -> io::Result<Vec<Problem>> {
         let left = cut.leave(events);
         let case = Case { heading: &left.heading, lanes: &left.lanes, rule: left.rule };

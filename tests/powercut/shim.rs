@@ -1,12 +1,12 @@
 //! A shared library for `LD_PRELOAD` that records the program's calls on the files of its log.
 //!
-//! The test compiles this file separately; it is not part of any crate. The library passes each call to the C library
+//! The test compiles this file separately; it is not part of any crate. The library forwards each call to the C library
 //! and appends a record to the trace. The test appends to the same file, so the file contains all events in one order.
-//! `trace.rs` parses the records. The library does not pass on syncs, because `disk.rs` simulates their effect. They
+//! `trace.rs` parses the records. The library does not forward syncs, because `disk.rs` simulates their effects. Syncs
 //! wait or fail as the test requests. Must not change the results of other calls.
 //!
-//! `POWERCUT_FOLDER` names the watched directory, `POWERCUT_TRACE` the trace, and `POWERCUT_CONTROL` a file of numbers
-//! that control the library. Without these variables, the library only passes calls on.
+//! `POWERCUT_FOLDER` is the watched directory, `POWERCUT_TRACE` is the trace, and `POWERCUT_CONTROL` is a file of
+//! numbers that control the library. Without these variables, the library only forwards calls.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::os::unix::ffi::OsStringExt;
@@ -22,7 +22,7 @@ extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// A pseudo-handle for dlsym(3): finds the next definition of a name after this library.
+/// A pseudo-handle with which dlsym(3) finds the next definition of a name after this library.
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 const AT_FDCWD: c_int = -100;
 const AT_REMOVEDIR: c_int = 0x200;
@@ -39,7 +39,7 @@ const FILES: usize = 1 << 16;
 
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// Indexes into the control file.
+/// Indexes of the numbers in the control file.
 const HOLD_SYNCS: usize = 0;
 const SYNC_MICROS: usize = 1;
 const FAIL_SYNCS: usize = 2;
@@ -49,11 +49,11 @@ const BUSY: usize = 4;
 const HELD: usize = 5;
 const NUMBERS: usize = 6;
 
-/// The number of the `open` call and a flag for writable files for each descriptor, or 0 if the file is not watched.
+/// For each descriptor of a watched file, twice the number of the `open` call, plus 1 if it is writable. Otherwise 0.
 static HANDLES: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static STATE: OnceLock<Option<State>> = OnceLock::new();
-/// Locked while directory entries change, and while a file is written at its current position. The lock keeps the
+/// This lock is held while directory entries change, and while a file is written at its current position. It keeps the
 /// records in the order of the calls.
 static ORDER: Mutex<()> = Mutex::new(());
 
@@ -116,7 +116,7 @@ impl State {
         }
     }
 
-    /// Returns the path relative to the watched directory, which itself has an empty path, or `None` for paths outside.
+    /// Returns the path relative to the watched directory, whose own path is empty, or `None` for paths outside.
     fn below(&self, at: c_int, path: *const c_char) -> Option<Vec<u8>> {
         let mut path = unsafe { CStr::from_ptr(path) }.to_bytes().to_vec();
         if !path.starts_with(b"/") {
@@ -139,7 +139,7 @@ impl State {
         &self.control[which]
     }
 
-    /// Counts a call as in progress until the returned guard is dropped. Waits while the program is frozen.
+    /// Counts a call as in progress until the returned guard is dropped. Waits while the test has frozen the program.
     fn enter(&self) -> Busy<'_> {
         loop {
             while self.number(FREEZE).load(Ordering::SeqCst) != 0 {
@@ -171,7 +171,7 @@ fn handle(file: c_int) -> Option<u64> {
     (handle != 0).then_some(handle)
 }
 
-/// Runs code and restores `errno`.
+/// Runs code that must not change `errno` for the program.
 fn unseen(work: impl FnOnce()) {
     let error = unsafe { *__errno_location() };
     work();
@@ -197,7 +197,7 @@ fn opened(at: c_int, path: *const c_char, flags: c_int, open: impl FnOnce() -> c
     file
 }
 
-// Without a mode from the caller, the argument is undefined, and the C library ignores it.
+// If the caller passes no mode, the argument is undefined, but the C library then ignores it.
 
 #[no_mangle]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     real(file)
 }
 
-/// The C library closes the descriptor without calling `close`. The number can then be reused for a socket.
+/// The C library closes the descriptor without calling `close`. A socket can then get the same descriptor number.
 #[no_mangle]
 pub unsafe extern "C" fn closedir(folder: *mut c_void) -> c_int {
     let file = dirfd(folder);
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn write(file: c_int, bytes: *const c_void, count: usize) 
     written
 }
 
-/// A `struct iovec` of the C library.
+/// A `struct iovec` as in the C library.
 #[repr(C)]
 pub struct Piece {
     start: *const u8,
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn pwritev64(file: c_int, pieces: *const Piece, number: c_
     wrote_pieces_at(file, pieces, number, place, || real(file, pieces, number, place))
 }
 
-/// Runs a call that returns 0 on success, and records the effect on an open file.
+/// Runs a call that returns 0 on success. Records its effect on an open file.
 fn changed(file: c_int, kind: u8, first: u64, rest: &[&[u8]], change: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return change() };
     let _busy = state.enter();
@@ -433,7 +433,7 @@ pub unsafe extern "C" fn posix_fallocate64(file: c_int, place: i64, length: i64)
     allocated(file, 0, place, length, || real(file, place, length))
 }
 
-/// When the sync ends, everything recorded before its beginning is durable.
+/// Records a sync. After it ends, all data is durable that was recorded before it began.
 fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return sync() };
     let _busy = state.enter();
@@ -449,7 +449,7 @@ fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
         micros => std::thread::sleep(Duration::from_micros(u64::from(micros))),
     }
     let fewer = |left: u32| left.checked_sub(1);
-    // Syncs of writable files can fail, but not those of directories.
+    // Only syncs of writable files fail, and not syncs of directories.
     let fails =
         handle % 2 == 1 && state.number(FAIL_SYNCS).fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
     state.record(if fails { b'X' } else { b'E' }, handle, number, &[]);
@@ -470,7 +470,7 @@ pub unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
     synced(file, || real!("fdatasync", (c_int) -> c_int)(file))
 }
 
-/// Runs a call that changes a directory entry, and records the change.
+/// Runs a call that changes a directory entry. Records the change.
 fn entry(at: c_int, path: *const c_char, kind: u8, change: impl FnOnce() -> c_int) -> c_int {
     let found = state().and_then(|state| Some((state, state.below(at, path)?)));
     let Some((state, below)) = found else { return change() };
@@ -509,8 +509,8 @@ pub unsafe extern "C" fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -
     entry(at, path, b'D', || real!("mkdirat", (c_int, *const c_char, c_uint) -> c_int)(at, path, mode))
 }
 
-/// Runs a call that changes two directory entries. Both must be inside the watched directory, because the test cannot
-/// replay other changes.
+/// Runs a call that changes two directory entries. Both entries must be inside the watched directory, because the test
+/// cannot replay other changes.
 fn entries(
     kind: u8,
     from: (c_int, *const c_char),

@@ -1,4 +1,4 @@
-//! Connections for the three protocols that send and receive single messages.
+//! Connections that send and receive single messages of the three protocols.
 //!
 //! Owns the framing. Methods return an error if the server has exited. Must not interpret messages.
 
@@ -49,7 +49,7 @@ impl Talk {
         self.0.get_mut().write_all(bytes)
     }
 
-    /// `true` if any bytes arrive within `time`.
+    /// Returns `true` if any bytes arrive within `time`.
     pub fn hears_within(&mut self, time: Duration) -> Result<bool> {
         self.0.get_ref().set_read_timeout(Some(time))?;
         let heard = self.0.fill_buf().map(|bytes| !bytes.is_empty());
@@ -73,7 +73,7 @@ impl Talk {
         Ok(bytes)
     }
 
-    /// Reads `count` bytes and a line break, which is not returned.
+    /// Reads `count` bytes and a line break. Returns only the bytes.
     pub fn data(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = self.bytes(count + 2)?;
         bytes.truncate(count);
@@ -88,7 +88,7 @@ impl Talk {
         Ok((word(4), body.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()))
     }
 
-    /// Returns the line of a beanstalk reply, and the body if the reply has one.
+    /// Returns the first line of a beanstalk reply, and the body if the reply has one.
     pub fn reply(&mut self) -> Result<(String, Vec<u8>)> {
         let line = self.line()?;
         let with_body = ["OK ", "FOUND ", "RESERVED "].iter().any(|word| line.starts_with(word));

@@ -1,4 +1,4 @@
-//! The trace of a history: the file operations of the program, and the clients' requests and replies, in one order.
+//! The trace of a history: the program's file operations and the clients' requests and replies, in one order.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// An event in a trace. Paths are relative to the watched directory, which itself has an empty path.
+/// An event in a trace. Paths are relative to the watched directory, which has an empty path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The program started. All earlier file handles are invalid.
+    /// The program started. File handles of earlier processes are invalid.
     Began,
-    /// A durable file existed at the beginning.
+    /// A durable file existed at the beginning of the history.
     Found {
         path: String,
         bytes: Vec<u8>,
@@ -174,7 +174,7 @@ impl Trace {
         let rest = rest.concat();
         let length = 17 + rest.len() as u32;
         let record = [&length.to_le_bytes()[..], &[kind], &[0; 16], &rest].concat();
-        // The program appends to the same file, and only single writes are atomic.
+        // A single write is atomic. Several writes could mix with those of the program, which uses the same file.
         let written = io::Write::write(&mut &self.file, &record).expect("a file to write to");
         assert_eq!(written, record.len());
     }
@@ -183,7 +183,7 @@ impl Trace {
         self.append(b'M', &[text.as_bytes()]);
     }
 
-    /// Records a durable file that exists at the beginning.
+    /// Records a durable file that exists at the beginning of the history.
     pub fn found(&self, path: &str, bytes: &[u8]) {
         self.append(b'F', &[path.as_bytes(), b"\0", bytes]);
     }
@@ -207,7 +207,7 @@ impl Trace {
 }
 
 impl Event {
-    /// `true` if the event changes directory entries.
+    /// Returns `true` if the event changes directory entries.
     pub fn is_of_folder(&self) -> bool {
         match self {
             Event::Open { flags, .. } => flags & libc::O_CREAT != 0,

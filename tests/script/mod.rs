@@ -1,23 +1,23 @@
 //! Conversations: plain text with the input of each client and the expected output of the server.
 //!
-//! Owns the parsing of `tests/conversations/*.txt` and the comparison with the actual output. An implementation of
+//! Owns the parsing of `tests/conversations/*.txt`, and the comparison with the actual output. An implementation of
 //! [`World`] provides the server. Each line is one step:
 //!
 //! ```text
 //! == title              a new conversation, with a fresh server       options: -z N   directly below the title
 //! wire gearman          the protocol (default: beanstalk); before the first title, the default of the whole file
-//! A: text               A sends text and CR LF                        A:: text        A sends text alone
-//! A< text               A must get text and CR LF               A<< text        A must get text, with more behind it
-//! A| text               A must get text and LF (YAML)                 A|*             and any more lines of that body
-//! A.                    A must get nothing more                       A eof           the server must have closed
-//! A open                A connects (else with its first step)         A close         A closes
-//! A half-close          A sends no more, but reads on
+//! A: text               A sends text and CR LF                        A:: text        A sends text without CR LF
+//! A< text               A must receive text and CR LF                 A<< text        A must receive text, maybe more
+//! A| text               A must receive text and LF (YAML)             A|*             and further lines of that body
+//! A.                    A must receive nothing more                   A eof           the server must have closed
+//! A open                A connects (default: at its first step)       A close         A closes the connection
+//! A half-close          A shuts down its sending side
 //! +1.5                  time passes, in seconds                       drain           the server starts to drain
-//! A! ECHO_REQ text      A sends a Gearman packet                      A= ECHO_RES text A must get this packet, whole
+//! A! ECHO_REQ text      A sends a Gearman packet                      A= ECHO_RES text A must receive just this packet
 //! ```
 //!
 //! A connection's name consists of capital letters and digits. A name such as `b:name`, `g:name` or `w:name` selects
-//! beanstalk, Gearman or Workq for the connection. Packet types can be given by number. `\H` is the prefix of job
+//! beanstalk, Gearman or Workq for the connection. A packet type can also be a number. `\H` is the prefix of job
 //! handles: `H:`, the host name, and `:`.
 //!
 //! Escapes: `\r \n \t \0 \\ \xHH`, `\s` (a space at the end of a line), `\(text*N)` (N repetitions). In expected
@@ -39,12 +39,12 @@ use std::time::Duration;
 
 /// A server with connections on which conversations can be played.
 pub trait World {
-    /// Connects client `who`. An error contains the reason for a failed connection.
+    /// Connects client `who`. An error contains the reason why the connection failed.
     fn open(&mut self, who: &str, wire: Wire) -> Result<(), String>;
     fn send(&mut self, who: &str, bytes: &[u8]);
-    /// Returns the bytes that `who` has received since the last call, or none. Waits for bytes as `patience` requires.
+    /// Returns the bytes that `who` has received since the last call, if any. `patience` determines the waiting time.
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8>;
-    /// `true` if the server has closed the connection and all received bytes have been read.
+    /// Returns `true` if the server has closed the connection and all received bytes have been read.
     fn ended(&self, who: &str) -> bool;
     fn half_close(&mut self, who: &str);
     fn close(&mut self, who: &str);
@@ -53,11 +53,11 @@ pub trait World {
     fn drain(&mut self);
 }
 
-/// What a caller expects while it waits for bytes. Determines the timeout.
+/// The expectation of a caller that waits for bytes, which determines the timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
     /// Bytes must arrive.
     Must,
-    /// No bytes are allowed to arrive.
+    /// No bytes may arrive.
     MustNot,
 }

@@ -1,10 +1,10 @@
-//! The names and types of Gearman packets in conversations.
+//! The names and types of the Gearman packets in conversations.
 //!
-//! Independent of the server's list, so that a wrong number in the server is detected.
+//! This list is independent of the server's list, so that the tests detect a wrong number in the server.
 
 pub const HEADER: usize = 12;
 
-/// The first type is 1.
+/// The names in the order of their types. The first type is 1.
 const NAMES: [&str; 42] = [
     "CAN_DO",
     "CANT_DO",

@@ -1,15 +1,15 @@
-//! Plays a conversation step by step and reports the step that failed.
+//! Plays a conversation step by step, and reports the step that fails.
 
 use std::collections::BTreeMap;
 
 use super::text::{Conversation, Piece, Step, What};
 use super::{packets, Patience, World};
 
-/// Bytes received on a connection that no step has matched yet.
+/// Bytes that a connection has received and no step has matched yet.
 #[derive(Default)]
 struct Received {
     bytes: Vec<u8>,
-    /// The number of bytes missing from the most recently announced body, if any.
+    /// The number of bytes of the most recently announced body that have not arrived, if any.
     body_left: Option<usize>,
     closed: bool,
 }
@@ -146,7 +146,7 @@ enum Match {
         length: usize,
         number: Option<usize>,
     },
-    /// More bytes are needed for a decision.
+    /// More bytes are needed to decide.
     Part,
     No,
 }

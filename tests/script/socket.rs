@@ -1,4 +1,4 @@
-//! Plays conversations over real sockets with any server.
+//! Plays conversations with any server over real sockets.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -10,7 +10,7 @@ use super::{Patience, Wire, World};
 
 const MUST: Duration = Duration::from_secs(300);
 
-/// Time limit for expected bytes from another server, which may never send them.
+/// Time limit for expected bytes. Another server may never send them.
 const SHOULD: Duration = Duration::from_secs(5);
 
 /// Maximum length of an input that is sent byte by byte.
@@ -27,15 +27,15 @@ struct Peer {
     ended: bool,
 }
 
-/// Connections to a server, and functions that wait for this server.
+/// The connections to a server, and functions that wait for this server.
 pub struct Sockets<'a> {
     pub connect: Box<dyn FnMut(Wire) -> std::io::Result<Connection> + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
-    /// Waits until the server has processed all sent bytes. The argument is the number of connections opened. Without
-    /// this function, the test sleeps for [`Sockets::quiet`] instead.
+    /// Waits until the server has processed all sent bytes. The argument is the number of connections opened so far.
+    /// Without this function, the test sleeps for [`Sockets::quiet`] instead.
     pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
-    /// Duration of a wait for bytes that must not arrive. Also gives the server time to work before the clock advances.
+    /// Time to wait for bytes that must not arrive. The server also gets this time to work before the clock advances.
     pub quiet: Duration,
     /// `true` to send short inputs one byte at a time in separate packets.
     pub split: bool,
@@ -118,7 +118,7 @@ impl World for Sockets<'_> {
     }
 
     fn send(&mut self, who: &str, bytes: &[u8]) {
-        // The server may have closed the connection. The bytes that it sent before are still compared.
+        // The server may have closed the connection. The test still compares the bytes that the server sent before.
         let connection = &mut self.peers.get_mut(who).expect("a connected peer").connection;
         if !self.split || bytes.len() > SHORT {
             let _ = connection.write(bytes);
@@ -127,7 +127,7 @@ impl World for Sockets<'_> {
         connection.send_at_once();
         for byte in bytes {
             let _ = connection.write(&[*byte]);
-            // The reader can now receive the byte separately, and usually does.
+            // Lets the server receive the byte separately, which it usually does.
             std::thread::yield_now();
         }
         self.quiesce();

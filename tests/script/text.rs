@@ -27,12 +27,12 @@ pub struct Conversation {
     pub title: String,
     /// The file and the line of the title, for messages.
     pub place: String,
-    /// The value of the option -z, if given.
+    /// The value of the option -z, if the conversation has this option.
     pub max_job_size: Option<u32>,
     /// The other options in their original form.
     #[allow(dead_code)] // not every test program starts servers with options
     pub options: Vec<String>,
-    /// The protocol of connections whose names have no protocol prefix.
+    /// The protocol of the connections whose names have no protocol prefix.
     pub wire: Wire,
     pub steps: Vec<Step>,
 }
@@ -48,7 +48,7 @@ impl Conversation {
         }
     }
 
-    /// `true` if all connections use the protocol.
+    /// Returns `true` if all connections use the protocol.
     #[allow(dead_code)] // only the comparisons with other servers use the method
     pub fn is_all(&self, wire: Wire) -> bool {
         self.steps.iter().all(|step| step.who.is_empty() || self.wire_of(&step.who) == wire)
@@ -58,7 +58,7 @@ impl Conversation {
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
-    /// The name of the connection. Empty for steps without a connection.
+    /// The name of the connection, or an empty string for a step without a connection.
     pub who: String,
     pub what: What,
 }
@@ -67,7 +67,7 @@ pub struct Step {
 pub enum What {
     Open,
     Send(Vec<u8>),
-    /// Expected text. With `yaml`, the text is a line of a body and adds to the body's announced length.
+    /// Expected text. If `yaml` is `true`, it is a line of a body, and its length counts toward the announced length.
     Expect {
         pattern: Vec<Piece>,
         yaml: bool,
@@ -93,7 +93,7 @@ pub enum Piece {
     Length,
 }
 
-/// The titles of conversations that another server is known to fail, with the reasons.
+/// The titles of the conversations that are expected to fail with another server, with the reasons.
 pub type Differences = BTreeMap<String, String>;
 
 /// Loads all conversations in a directory and the list of known differences. `host` is the server's host name.
@@ -177,8 +177,8 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
     }
 }
 
-/// Returns the end of the connection name at the beginning of a line. A name consists of capital letters and digits,
-/// and after a protocol prefix also of small letters.
+/// Returns the end of the connection name at the beginning of a line. A name consists of capital letters and digits.
+/// With a protocol prefix, it can also contain small letters.
 fn name_end(line: &str) -> Option<usize> {
     if ["b:", "g:", "w:"].iter().any(|prefix| line.starts_with(prefix)) {
         return Some(2 + line[2..].find(|letter: char| !letter.is_ascii_alphanumeric())?);
@@ -220,7 +220,7 @@ fn step(line: &str) -> Option<(&str, What)> {
         What::Send(packets::request(kind, &unescape(body)))
     } else if let Some(text) = operand(rest, "=") {
         let (kind, body) = packet(text)?;
-        // No wildcard matches CR LF, which therefore ends the body.
+        // CR LF ends the body, because no wildcard matches CR LF.
         What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)
@@ -228,7 +228,7 @@ fn step(line: &str) -> Option<(&str, What)> {
     (!who.is_empty()).then_some((who, what))
 }
 
-/// Returns the type of a packet given by name or number, and the text of its body.
+/// Returns the type of a packet, which the text contains as a name or number, and the text of the packet's body.
 fn packet(text: &str) -> Option<(u32, &str)> {
     let (name, body) = text.split_once(' ').unwrap_or((text, ""));
     Some((name.parse().ok().or_else(|| packets::kind(name))?, body))

@@ -1,5 +1,5 @@
-//! Plays conversations inside the test process, using only the engine and the protocols, on a virtual clock. Checks all
-//! invariants after each step.
+//! Plays conversations inside the test process with a virtual clock, using only the engine and the protocols. Checks
+//! all invariants after each step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub const HOST: &str = "h";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pieces {
-    /// Input arrives in the pieces in which the conversation sends it.
+    /// Input arrives in the same pieces as in the conversation.
     AsSent,
     Bytes,
 }
@@ -68,7 +68,7 @@ impl Host for Fixed {
 
 impl Within {
     pub fn new(config: &Config, pieces: Pieces) -> Within {
-        // The default depends on the machine, so conversations must not depend on it.
+        // The default of `max_memory` depends on the machine, so it is replaced with a constant.
         let given = Some(config.max_memory).filter(|max| *max != Config::default().max_memory);
         let limits = Limits {
             max_memory: given.unwrap_or(1 << 40),
@@ -174,7 +174,7 @@ impl Within {
         self.settle();
     }
 
-    /// Delivers events, and continues with the clients whose waits have ended.
+    /// Delivers events, and resumes the clients whose waits have ended.
     fn settle(&mut self) {
         let mut woken = Vec::new();
         while let Some(event) = self.engine.take_event() {
@@ -255,7 +255,7 @@ impl World for Within {
     }
 
     fn close(&mut self, who: &str) {
-        // Until the server writes to it, a closed connection looks half-closed.
+        // A closed connection looks half-closed until the server writes to it.
         self.half_close(who);
         assert!(self.ended(who), "a client that went away is still there");
         self.peers.remove(who);

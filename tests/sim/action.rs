@@ -1,16 +1,16 @@
 //! The actions of a simulated world as plain data. Histories can therefore be stored, reduced and replayed.
 //!
-//! Owns the list of actions, and their representation in the syntax of `tests/conversations`. Must not execute actions.
+//! Owns the list of actions and their representation in the syntax of `tests/conversations`. Must not execute actions.
 
 use beanpole::internals::protocol::Wire;
 
 use crate::disk::Operation;
 
-/// An action. Clients are identified by index.
+/// An action. The numbers of clients are indexes.
 #[derive(Clone, Debug)]
 pub enum Action {
     Connect(usize, Wire),
-    /// A client gets a command to send in the given protocol. Clients of other protocols ignore the action.
+    /// Gives a client a command to send, in the given protocol. A client of another protocol ignores the action.
     Say(usize, Wire, Vec<u8>),
     /// A client sends at most this many bytes of its pending input.
     Send(usize, usize),
@@ -20,7 +20,7 @@ pub enum Action {
     Close(usize),
     /// Advances the clock by this many nanoseconds.
     Pass(u64),
-    /// Lets a part of the server run once: the pool thread, the timer, or one of the log's three threads.
+    /// Lets one part of the server run once: the pool thread, the timer, or one of the log's three threads.
     Round,
     Timer,
     Sync,
@@ -29,10 +29,10 @@ pub enum Action {
     Drain,
     Undrain,
     Crash(Crash),
-    /// Makes the next disk operations of this kind fail: the error number, and the number of failures.
+    /// Makes the next disk operations of this kind fail. The numbers are the error number and the number of failures.
     Fail(Operation, i32, u64),
     Heal,
-    /// Limits the disk's free space to this many bytes.
+    /// Limits the free space of the disk to this many bytes.
     Fill(u64),
     /// Makes each write and sync take this many milliseconds.
     Slow(u64),
@@ -41,14 +41,14 @@ pub enum Action {
 /// A crash of the server and the conditions of its next start.
 #[derive(Clone, Debug)]
 pub struct Crash {
-    /// `true` for a power failure. `false` for a kill, which preserves written bytes.
+    /// `true` for a power failure, or `false` for a kill, which preserves written bytes.
     pub power: bool,
     pub seed: u64,
     /// The number of disk operations after which the server crashes.
     pub operations: u64,
     /// The change of the wall clock between the crash and the restart, in milliseconds.
     pub shift: i64,
-    /// `true` to change a byte of the log.
+    /// `true` if a byte of the log changes during the crash.
     pub flip: bool,
 }
 
@@ -75,7 +75,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns bytes received by a client as lines of a conversation.
+/// Returns the bytes that a client received as lines of a conversation.
 pub fn received(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match (line.strip_suffix(b"\r\n"), line.strip_suffix(b"\n")) {
@@ -86,7 +86,7 @@ pub fn received(who: usize, bytes: &[u8]) -> String {
     lines.map(line).collect()
 }
 
-/// Returns bytes sent by a client as lines of a conversation.
+/// Returns the bytes that a client sent as lines of a conversation.
 pub fn sent(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match line.strip_suffix(b"\r\n") {
@@ -106,7 +106,7 @@ impl Action {
         }
     }
 
-    /// Returns the action as a line of a conversation, or as a comment if conversations cannot express it.
+    /// Returns the action as a line of a conversation. Returns a comment if conversations cannot express the action.
     pub fn describe(&self) -> String {
         match self {
             Action::Connect(who, wire) => match wire {

@@ -1,7 +1,7 @@
-//! Records which jobs must exist, in any state.
+//! Records which jobs must exist. Does not record their states.
 //!
-//! Owns the list of acknowledged jobs. A job is added by the reply INSERTED and removed when a client sends a command
-//! that can end the job. Must not depend on other replies and commands.
+//! Owns the list of acknowledged jobs. The reply INSERTED adds a job to the list. When a client sends a command that
+//! can end a job, the job is removed. Must not depend on other replies and commands.
 
 use std::collections::BTreeSet;
 
@@ -10,34 +10,34 @@ use beanpole::internals::engine::{Engine, JobId};
 #[derive(Clone, Default)]
 pub struct Books {
     owned: BTreeSet<u64>,
-    /// Jobs that a client may have ended, even before the producer has read the reply to the put.
+    /// Jobs that a client may have ended. A job can be ended before its producer has read the reply to the put.
     ended: BTreeSet<u64>,
-    /// `true` after a command that can end any job, after which no jobs are recorded.
+    /// `true` after a command that can end any job. From then on, no jobs are recorded.
     closed: bool,
 }
 
-/// Returns all numbers in a line, including those at the end of a job handle.
+/// Returns all numbers in a line, including the number at the end of a job handle.
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let runs = bytes.split(|byte| !byte.is_ascii_digit()).filter(|run| !run.is_empty());
     runs.filter_map(|run| std::str::from_utf8(run).ok()?.parse().ok())
 }
 
-/// Commands that can end the job that they name.
+/// Commands that can end the job whose ID they contain.
 const ENDS: [&[u8]; 5] = [b"delete ", b"delete-batch ", b"cancel job", b"complete ", b"fail "];
 const PACKETS: [u8; 3] = [13, 14, 25];
 
-/// `true` if a reply reports a change that the log must contain.
+/// Returns `true` if a reply reports a change that the log must contain.
 pub fn is_promise(line: &[u8]) -> bool {
     const WORDS: [&[u8]; 6] =
         [b"REVOKED\r\n", b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n", b"KICKED\r\n", b"MOVED\r\n"];
-    // A reply with more words reports an existing job with the same key.
+    // A reply with more words reports an existing job that has the same key.
     let is_new = line.starts_with(b"INSERTED ") && line.iter().filter(|&&byte| byte == b' ').count() == 1;
     WORDS.contains(&line) || is_new || line.starts_with(b"KICKED ") && line != b"KICKED 0\r\n"
 }
 
 impl Books {
     pub fn got(&mut self, line: &[u8]) {
-        // The reply names an ended job whose key still exists.
+        // This reply contains the ID of an ended job whose key still exists.
         let is_gone = line.ends_with(b" DELETED\r\n");
         let acknowledged =
             line.strip_prefix(b"INSERTED ").or(line.strip_prefix(b"{\"id\":").filter(|_| line.len() < 30));
@@ -48,17 +48,17 @@ impl Books {
         }
     }
 
-    /// Records a command that a client will send. Jobs named in the command need not exist afterwards. Must be called
-    /// with the whole command as soon as it is chosen: a number that is only partly sent could name any job.
+    /// Records a command that a client will send. From now on, the jobs that it names need not exist. Must be called
+    /// when the command is chosen: a number that is only partly sent could be the beginning of any ID.
     pub fn note_command(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
-        // In one piece of input, the command can directly follow the body of the previous request.
+        // In a piece of input, the command can directly follow the body of the previous request.
         let request = command.windows(10).position(|part| part == b"POST /api/").map(|at| &command[at + 10..]);
         let path = request.map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
         let is_sweep = command.starts_with(b"flush-") || command.starts_with(b"drop function");
         let expires = (command.starts_with(b"put ") || command.starts_with(b"set-tube ")) && has(b" ttl:");
-        // A job that is moved over HTTP gets a new ID.
+        // A job gets a new ID when it is moved over HTTP.
         if is_sweep || expires || path.is_some() && (has(b"/clear ") || has(b"/move ")) {
             self.closed = true;
             self.owned.clear();
@@ -76,7 +76,7 @@ impl Books {
         }
     }
 
-    /// Removes all jobs, because the log was damaged deliberately or does not guarantee their survival.
+    /// Removes all jobs, because the log was damaged deliberately or does not guarantee that they survive.
     pub fn forget(&mut self) {
         self.owned.clear();
     }

@@ -1,6 +1,6 @@
 //! Derives the configuration and the actions of a world from a seed.
 //!
-//! Owns the probabilities. Each seed enables or disables features for the whole history. Rare events are therefore
+//! Owns the probabilities. Each seed enables or disables each feature for the whole history. Rare events are therefore
 //! frequent in some worlds, instead of rare in all worlds. Must not modify the world.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
@@ -16,18 +16,18 @@ use crate::world::World;
 
 const ENOUGH: usize = 24;
 
-/// Maximum number of jobs in worlds in which a command about many jobs is split into portions.
+/// Maximum number of jobs in worlds in which the server splits commands about many jobs into portions.
 const ENOUGH_FOR_TURNS: usize = 60;
 
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// `true` if all clients use beanstalk or HTTP, and the world predicts every byte of the replies.
+    /// `true` if all clients use beanstalk or HTTP, and the test predicts every byte of the replies.
     pub predicted: bool,
     pub operators: bool,
     pub extended: bool,
     /// The segment size in bytes and the sync mode, or `None` without a log.
     pub log: Option<(u64, SyncMode)>,
-    /// `true` to run the server after each action until it is idle. Otherwise, parts of the server run at random times.
+    /// `true` if the server runs after each action until it is idle. Otherwise, its parts run at random times.
     pub settles: bool,
     pub turn_steps: u64,
     pub clients: usize,
@@ -38,18 +38,18 @@ pub struct Setup {
     /// On average, one of this many actions is a crash. 0 disables crashes.
     pub crashes: u64,
     pub faults: u64,
-    /// `true` to change bytes of the log during crashes.
+    /// `true` if bytes of the log change during crashes.
     pub flips: bool,
     pub largest: u64,
-    /// `true` to put many jobs into tubes that no client uses or watches.
+    /// `true` if clients put many jobs into tubes that no client uses or watches.
     pub unattended: bool,
-    /// `true` to flush tubes frequently. The books then record few jobs.
+    /// `true` if clients flush tubes frequently. The books then record few jobs.
     pub sweeps: bool,
 }
 
 impl Setup {
     pub fn drawn(random: &mut Random) -> Setup {
-        // A copy of the generator, so that existing seeds keep their meaning.
+        // Uses a copy of the generator, so that seeds chosen before this feature existed still have the same effect.
         let mut apart = Random::new(random.clone().next() ^ 5);
         let (operators, extended) =
             if apart.once_in(2) { (apart.once_in(2), apart.once_in(2)) } else { (false, false) };
@@ -63,13 +63,13 @@ impl Setup {
         let setup = Setup {
             predicted,
             operators,
-            // Some combinations cannot be checked: the model does not learn tags from a recovered log, and snapshots
-            // cannot represent a log that omits records.
+            // Some combinations cannot be checked: the model cannot recover tags from a log, and snapshots cannot
+            // represent a log that omits records.
             extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
-            // With a small step budget, commands about many jobs are split into portions. Commands of other clients
-            // could run in between if a client sent several commands at once.
+            // With a small step budget, the server splits commands about many jobs into portions. A client must then
+            // not send several commands at once, because other clients' commands could be executed between them.
             turn_steps: match settles {
                 true if log.is_some() && apart.once_in(2) => 8,
                 true => 1024,
@@ -86,7 +86,7 @@ impl Setup {
             unattended: false,
             sweeps: false,
         };
-        // Another copy of the generator, so that existing seeds keep their meaning.
+        // Uses another copy of the generator, for the same reason.
         let mut apart = Random::new(apart.next() ^ 6);
         if apart.once_in(3) {
             setup.unattended(&mut apart)
@@ -95,8 +95,8 @@ impl Setup {
         }
     }
 
-    /// Adds tubes that no client uses or watches. In half of the worlds with such tubes, commands about many jobs are
-    /// split into portions, between which the server executes commands of other clients.
+    /// Adds tubes that no client uses or watches. In half of these worlds, the server splits commands about many jobs
+    /// into portions, and executes commands of other clients between the portions.
     fn unattended(self, random: &mut Random) -> Setup {
         let sweeps = random.once_in(2);
         if random.once_in(2) {
@@ -124,7 +124,7 @@ impl Setup {
         let mut config = Config::embedded().with(|config| {
             config.max_memory = 1 << 30;
             config.turn_steps = self.turn_steps;
-            // With more than two threads, connections share turns. A simulation has a single thread anyway.
+            // With more than two threads, connections share turns. The simulation nevertheless has a single thread.
             config.threads = if self.clients % 2 == 0 { 4 } else { 1 };
         });
         config.handle_prefix = Some("H:h".to_owned());
@@ -146,7 +146,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     if setup.faults > 0 && random.once_in(setup.faults) {
         return fault(random);
     }
-    // Usually sync before the next command, because several changes of one job in one step could not be distinguished.
+    // Usually syncs before the next command, because the log's model cannot distinguish several changes of one job.
     if world.is_behind() && !random.once_in(if world.is_failing() { 2 } else { 50 }) {
         return random.pick_action(&[
             Action::Sync,
@@ -165,7 +165,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     }
 }
 
-/// Returns a duration that occurs only once, so that deadlines have a definite order.
+/// Returns a duration that does not occur twice, so that deadlines have a definite order.
 fn passed(random: &mut Random) -> u64 {
     random.pick(&[1_000_000, 20_000_000, 300_000_000, 999_999_999, 1_000_000_000, 2_500_000_000])
         + 1
@@ -178,7 +178,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let wire = match (&world.setup, world.setup.operators && random.once_in(4)) {
             (_, true) => Wire::Http,
             (Setup { predicted: true, .. }, _) => Wire::Beanstalk,
-            // Tubes that no client uses or watches are tested mainly with beanstalk commands.
+            // The tests of tubes that no client uses or watches need mainly beanstalk commands.
             (Setup { unattended: true, .. }, _) if !random.once_in(3) => Wire::Beanstalk,
             _ => random.pick(&wires),
         };
@@ -188,7 +188,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     match random.below(40) {
         0 => return Action::Close(who),
         1 if client.speaks() => return Action::HalfClose(who),
-        // A draining server has little to do, so the drain ends soon.
+        // A draining server has little to do, so the drain is soon ended.
         2 if world.look(|engine| engine.stats().draining) => return Action::Undrain,
         2 if random.once_in(40) => return Action::Drain,
         3..8 if world.setup.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),
@@ -216,7 +216,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         for _ in 0..breath {
             let command_bytes = command(wire, random, &topic);
             words.extend_from_slice(&command_bytes);
-            // Other clients can send commands before the client's next request is executed, so the input ends here.
+            // Ends the input, because the server can execute other clients' commands before the client's next request.
             if predicted && command_bytes.windows(12).any(|part| part == b"/clear HTTP/") {
                 break;
             }
@@ -226,7 +226,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     Action::Say(who, wire, words)
 }
 
-/// `true` in worlds with a log, where a client must not send commands while it waits.
+/// Returns `true` in worlds with a log, in which a client must not send commands while it waits.
 fn manner_is_careful(world: &World) -> bool {
     world.setup.log.is_some()
 }
@@ -238,7 +238,7 @@ pub fn ids(engine: &Engine) -> Vec<u64> {
 }
 
 fn crash(random: &mut Random, setup: &Setup) -> Action {
-    // Without syncs, the log guarantees nothing if the disk fails and the power fails later.
+    // With this sync mode, the log guarantees nothing if the power fails after a disk failure.
     let promised = setup.faults == 0 || !matches!(setup.log, Some((_, SyncMode::Never)));
     Action::Crash(Crash {
         power: random.once_in(2) && promised,

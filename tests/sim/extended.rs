@@ -1,6 +1,6 @@
-//! Commands beyond beanstalkd's protocol and their expected replies.
+//! Commands that beanstalkd does not have, and their expected replies.
 //!
-//! Owns the choice of commands, and derives the replies from the reference model. Must not share code with the server.
+//! Owns the choice of commands. The reference model determines the replies. Must not share code with the server.
 
 use beanpole::internals::engine::{ClientId, JobEnd, JobId, NoJob, Refused, Span, State, Tagged, Time};
 
@@ -10,7 +10,7 @@ use crate::reference::model::{Model, Name, Outcome};
 use crate::speech::{body, Topic};
 use crate::tags::{settings_of, tags_of};
 
-/// Draws a command without its CR LF, or `None` to make the caller draw one of beanstalkd's commands.
+/// Chooses a command without its CR LF. Returns `None` if the caller must choose one of beanstalkd's commands.
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     let (tube, to, job) = (topic.tube(random), topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
@@ -22,7 +22,7 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         0..9 if !topic.enough => {
             let (body, tags) = (body(random, topic), tags(random, topic));
             let (pri, delay) = (random.pick(&[0, 1, 5, 4_294_967_295u32]), random.below(3));
-            // If a delayed job also waits for a group, the model cannot predict when its delay ends during a long HTTP
+            // The model cannot predict when the delay of a job that also waits for a group ends during a long HTTP
             // command.
             let delay = if topic.predicted && tags.contains(" aft:") { 0 } else { delay };
             format!("put {pri} {delay} {} {}{tags}\r\n{body}", random.below(5), body.len())
@@ -55,8 +55,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     })
 }
 
-/// Draws tube settings without retry delays, which vary randomly. Only predicted worlds use settings whose effects only
-/// the reference model can follow.
+/// Chooses tube settings without retry delays, because these delays vary randomly. Some effects can be checked only
+/// with the reference model, so only predicted worlds use the settings that have these effects.
 fn settings(random: &mut Random, topic: &Topic) -> String {
     let mut settings = String::new();
     if random.once_in(2) {
@@ -79,7 +79,7 @@ fn settings(random: &mut Random, topic: &Topic) -> String {
 
 fn tags(random: &mut Random, topic: &Topic) -> String {
     let mut tags = String::new();
-    // A key has the same name as a tube.
+    // Keys have the same names as tubes.
     let key = random.pick(&TUBES);
     match random.below(6) {
         0 => tags += &format!(" idp:{key}"),
@@ -102,7 +102,7 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
     tags
 }
 
-/// Adds up to two groups, which have the same names as tubes, to the tags of a job.
+/// Adds up to two groups to the tags of a job. Groups have the same names as tubes.
 fn groups(random: &mut Random, tags: &mut String) {
     let first = random.below(TUBES.len() as u64) as usize;
     for place in 0..random.pick(&[0, 0, 1, 1, 2]) {
@@ -139,7 +139,7 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
     match model.put_tagged(client, terms, body.to_vec(), tags, now) {
         Ok(Tagged::New(id)) => format!("INSERTED {}", id.0),
         Ok(Tagged::Duplicate { id, state, raised }) => {
-            // The reply shows a job that waits for a group as delayed.
+            // In the reply, a job that waits for a group has the state DELAYED.
             let state = if state == State::Held { State::Delayed } else { state };
             let name = format!("{state:?}").to_uppercase();
             format!("INSERTED {} {name}{}", id.0, raised.map_or(String::new(), |pri| format!(" {pri}")))
@@ -160,15 +160,15 @@ pub fn refused(why: Refused) -> String {
     }
 }
 
-/// Returns a reply that consists of `word`, the job's properties and its body.
+/// Returns a reply that consists of `word`, the ID of the job, the size of its body, and the body.
 pub fn shown(model: &Model, word: &str, id: JobId) -> Vec<u8> {
     let job = model.job(id).expect("a job");
     let head = format!("{word} {} {}\r\n", id.0, job.body.len());
     [head.as_bytes(), &job.body, b"\r\n"].concat()
 }
 
-/// Executes a one-line command. Returns an empty reply if the client waits, and `None` for unknown commands and for
-/// commands of beanstalkd.
+/// Executes a one-line command. Returns an empty reply if the client waits. Returns `None` for unknown commands and for
+/// the commands of beanstalkd.
 pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Option<Vec<u8>> {
     let job = |place: usize| JobId(number(words[place]));
     let text = match words[0] {

@@ -1,7 +1,7 @@
 //! Checks the contents of the simulated server's log.
 //!
-//! If jobs can have tags or move between tubes, uses snapshots of the whole queue. Otherwise, uses the model of single
-//! records, which does not support tags and moves.
+//! If jobs can have tags or can move between tubes, uses snapshots of the whole queue. Otherwise, uses the model of
+//! single records, which does not support tags and moves.
 
 use beanpole::internals::engine::{Engine, Time};
 
@@ -14,7 +14,7 @@ pub struct Logged {
     pub model: Model,
     /// The state of the queue after each step, if jobs can have tags.
     snapshots: Option<Snapshots>,
-    /// The log position up to which everything is durable.
+    /// The log position up to which all records are durable.
     safe: u64,
     /// `true` if the log has lacked space and may have omitted optional records.
     short: bool,

@@ -1,4 +1,4 @@
-//! Re-exports the engine's types. The reference model imports them from two modules above its own.
+//! Re-exports the engine's types, which the reference model imports from two modules above its own.
 
 #[path = "../../src/engine/tests/model.rs"]
 #[allow(dead_code)] // parts that only the engine's own tests use

@@ -1,7 +1,7 @@
-//! Requests of HTTP clients and their expected responses.
+//! Requests of HTTP clients, and their expected responses.
 //!
-//! Owns the choice of requests, and the exact responses to requests that the reference model supports. Must not share
-//! code with the server.
+//! Owns the choice of requests, and the exact responses to the requests that the reference model supports. Must not
+//! share code with the server.
 
 use beanpole::internals::engine::{ClientId, JobId, JobStats, Refused, Span, State, Time};
 
@@ -43,7 +43,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         10 => get(&format!("/api/jobs/{job}/body")),
         11..14 => post(&format!("/api/tubes/{tube}/kick"), &format!("{{\"count\":{}}}", random.below(4))),
         14 => post(&format!("/api/tubes/{tube}/pause"), &format!("{{\"seconds\":{}}}", random.below(4))),
-        // After the following requests, only the model knows which jobs exist.
+        // After the following requests, the books no longer record which jobs exist.
         15 if !topic.predicted && !random.once_in(8) => get("/metrics"),
         15 if topic.sweeps || random.once_in(3) => {
             post(&format!("/api/tubes/{tube}/clear"), &format!("{{\"state\":\"{state}\"}}"))
@@ -63,7 +63,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
     }
 }
 
-/// Returns the length of the complete request at the beginning of `bytes`, if any.
+/// Returns the length of the complete request at the beginning of `bytes`, or `None` if the request is incomplete.
 pub fn whole(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|part| part == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&bytes[..head]).expect("plain text");
@@ -93,7 +93,7 @@ fn done(yes: bool, what: &str) -> Vec<u8> {
     }
 }
 
-/// Returns the number for `key` in the JSON object of a request.
+/// Returns the number of `key` in the JSON object of a request.
 fn member(object: &str, key: &str) -> u64 {
     let rest = object.split(&format!("\"{key}\":")).nth(1).expect("the key");
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -175,7 +175,7 @@ fn clear(model: &mut Model, tube: Name, object: &str) -> Vec<u8> {
     json(&format!("{{\"deleted\":{deleted}}}"))
 }
 
-/// Returns the JSON fields that are shown only for some jobs.
+/// Returns the JSON fields that only some jobs have.
 fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
     let schedule = model.extended.schedules.get(&stats.id);
     let tags = schedule.map(|schedule| &schedule.tags).or(model.extended.tags.get(&stats.id));

@@ -1,6 +1,6 @@
 //! Plays a seed.
 //!
-//! Owns the loop that draws and executes actions, the final drain, and the report of failures. `reduction` shortens
+//! Owns the loop that chooses and executes actions, the final drain, and the report of failures. `reduction` shortens
 //! failing histories.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub struct Played {
     pub hash: u64,
     /// The number of drains after which the server accepted jobs again.
     pub drains: usize,
-    /// `true` if the prediction was abandoned because too many histories were possible.
+    /// `true` if the prediction was abandoned, because too many histories were possible.
     pub lost: bool,
     pub setup: String,
 }
@@ -34,7 +34,7 @@ fn setup(seed: u64) -> (Random, Setup) {
     (random, setup)
 }
 
-/// Plays a seed for `steps` actions, then empties the queue.
+/// Plays a seed for `steps` actions. Then empties the queue.
 pub fn play_seed(seed: u64, steps: usize) -> Played {
     let (mut random, setup) = setup(seed);
     let setup_text = format!("{setup:?}");
@@ -160,7 +160,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         }
         text
     };
-    // The schedules must be deleted first, because they would put jobs forever.
+    // Deletes the schedules first, because they would put jobs forever.
     for id in server.look(|engine| {
         let scheduled = engine.jobs().filter(|job| job.state() == State::Scheduled);
         scheduled.map(|job| job.id().0).collect::<Vec<_>>()
@@ -191,7 +191,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         if left.all() == 0 {
             return books.are_among(&got);
         }
-        // The remaining jobs wait for each other, or for groups of jobs that were never put.
+        // The remaining jobs wait for each other, or for groups to which no job was added.
         if left.all() == left.held {
             let held = server.look(|engine| engine.jobs().map(|job| job.id().0).min().unwrap_or_default());
             ask(server, &format!("kick-job {held}\r\n"));

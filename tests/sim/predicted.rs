@@ -1,7 +1,7 @@
-//! Predicts the replies byte by byte. Handles beanstalk commands, and uses `operators` for HTTP.
+//! Predicts the replies byte by byte. Handles beanstalk commands. `operators` handles HTTP requests.
 //!
-//! Owns the translation of bytes to calls of the reference model, and of the results to bytes. Must not share code with
-//! the server.
+//! Owns the translation of bytes to calls of the reference model, and of the results of these calls to bytes. Must not
+//! share code with the server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -15,8 +15,8 @@ use crate::{extended, operators};
 
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
-/// Tubes that no client watches. A client uses such a tube for at most one put, and the last job's end removes the
-/// tube.
+/// Tubes that no client watches, and that a client uses for at most one put. The end of the last job therefore removes
+/// the tube.
 pub const UNATTENDED: [Name; 2] = ["m", "n"];
 
 /// A simulated client and the bytes that it must receive.
@@ -24,9 +24,9 @@ pub const UNATTENDED: [Name; 2] = ["m", "n"];
 struct Peer {
     id: ClientId,
     wire: Wire,
-    /// Received bytes that do not form a complete command yet.
+    /// Received bytes that are not a complete command yet.
     received: Vec<u8>,
-    /// Complete commands received while the client waits.
+    /// Complete commands that were received while the client waits.
     commands: VecDeque<Vec<u8>>,
     owed: Vec<u8>,
     half_closed: bool,
@@ -40,7 +40,7 @@ pub struct Predicted {
     model: Model,
     peers: BTreeMap<usize, Peer>,
     next: u32,
-    /// Clients whose wait has ended, in the order of these events.
+    /// Clients whose waits have ended, in the order in which they ended.
     woken: VecDeque<usize>,
 }
 
@@ -57,7 +57,7 @@ fn limits() -> Limits {
     Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE }
 }
 
-/// Returns the length of the complete command at the beginning of `bytes`, if any.
+/// Returns the length of the complete command at the beginning of `bytes`, or `None` if the command is incomplete.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let text = std::str::from_utf8(&bytes[..line]).expect("plain text");
@@ -85,7 +85,7 @@ impl Predicted {
         Predicted { model: Model::new(limits()), peers: BTreeMap::new(), next: 1, woken: VecDeque::new() }
     }
 
-    /// Creates the state of a queue that was recovered from a log, without clients.
+    /// Creates the state of a queue without clients that was recovered from a log.
     pub fn restored(engine: &Engine, now: Time) -> Predicted {
         let mut predicted = Predicted::new();
         let model = &mut predicted.model;
@@ -124,7 +124,7 @@ impl Predicted {
         predicted
     }
 
-    /// Returns the numbers of ready, delayed, reserved, buried, waiting and scheduled jobs.
+    /// Returns the numbers of ready, delayed, reserved, buried, held and scheduled jobs.
     pub fn counts(&self) -> [usize; 6] {
         let mut counts = [0; 6];
         for job in &self.model.jobs {
@@ -162,7 +162,7 @@ impl Predicted {
         self.peers.get_mut(&who).expect("a client")
     }
 
-    /// Processes bytes from a client. The effects on other clients follow in [`Predicted::tick`].
+    /// Processes bytes from a client. The effects on other clients occur in [`Predicted::tick`].
     pub fn hear(&mut self, who: usize, bytes: &[u8], now: Time) {
         let peer = self.peer(who);
         peer.received.extend_from_slice(bytes);
@@ -184,7 +184,7 @@ impl Predicted {
         self.run(who, now);
     }
 
-    /// Disconnects a client. Commands that the client sent during a wait are dropped.
+    /// Disconnects a client. Drops the commands that the client sent during a wait.
     pub fn close(&mut self, who: usize, now: Time) {
         self.peer(who).commands.clear();
         self.leave(who, now);
@@ -208,9 +208,9 @@ impl Predicted {
         self.model.draining = false;
     }
 
-    /// Runs all due timers, and the commands that clients sent during waits that have ended. Before each of these
-    /// commands, the due timers run again. Returns the results of all possible orders, or `None` if there are more than
-    /// `limit`.
+    /// Runs all due timers, and the commands that clients sent during waits that have ended. Runs the due timers again
+    /// before each of these commands. Returns the results of all possible orders, or `None` if there are more than
+    /// `limit` results.
     pub fn tick(self, now: Time, limit: usize) -> Option<Vec<Predicted>> {
         let (mut open, mut done) = (vec![self], Vec::new());
         while let Some(way) = open.pop() {
@@ -234,7 +234,7 @@ impl Predicted {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
-            // One deadline at a time, because different orders of simultaneous deadlines usually have the same result.
+            // Handles one deadline at a time, because the order of simultaneous deadlines rarely affects the result.
             models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
             only_different(&mut models);
             if models.len() > limit {
@@ -286,7 +286,7 @@ impl Predicted {
                     let word = if self.model.job(job).is_some() { "BURIED" } else { "DELETED" };
                     (client, format!("{word} {}\r\n", job.0).into_bytes())
                 }
-                // This event only causes a log message.
+                // This event causes only a log message.
                 Event::DeadLetterStays { .. } => continue,
                 other => panic!("{other:?} from the model"),
             };
@@ -375,7 +375,7 @@ impl Predicted {
         self.job_reply("FOUND", first)
     }
 
-    /// A client that has half-closed its connection does not wait.
+    /// Executes a reserve. A client that has half-closed its connection does not wait.
     fn reserve(&mut self, client: ClientId, half_closed: bool, timeout: Option<Span>, now: Time) -> Vec<u8> {
         match self.model.reserve(client, timeout, now) {
             Outcome::Job(job) => self.job_reply("RESERVED", Some(job)),
@@ -396,7 +396,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes the multi-job commands that a crash has interrupted, as the prediction assumes.
+/// Completes the commands about many jobs that a crash has interrupted, as the prediction assumes.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

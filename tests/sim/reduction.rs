@@ -1,6 +1,6 @@
 //! Reduces a failing history to the relevant actions.
 //!
-//! Owns the order in which parts are removed and the limit on the effort. Must not depend on how a history is replayed.
+//! Owns the order in which parts are removed and the limit on the effort. Must not depend on the replay itself.
 
 use std::cell::Cell;
 
@@ -9,10 +9,10 @@ use beanpole::internals::protocol::Wire;
 use crate::action::Action;
 use crate::shortening::shortened;
 
-/// The number of actions to replay during one reduction. A time limit would make the result depend on the machine.
+/// The maximum number of actions to replay in a reduction. With a time limit, the machine would affect the result.
 const EFFORT: usize = 3_000_000;
 
-/// The cost of starting and ending a replay, in actions.
+/// The cost of starting and ending a replay, expressed as a number of actions.
 const REPLAY: usize = 50;
 
 /// The length of the shortest suffix of the history to try.
@@ -24,7 +24,7 @@ pub struct Reduced {
     pub effort: usize,
 }
 
-/// Runs replays and counts their cost. Refuses replays that exceed the limit.
+/// Runs replays and counts their costs. Refuses replays after the costs have reached the limit.
 struct Replays<F> {
     fails: F,
     count: Cell<usize>,
@@ -50,7 +50,7 @@ impl<F: Fn(&[Action]) -> bool> Replays<F> {
     }
 }
 
-/// Removes all actions that are not needed for the failure.
+/// Removes actions that are not needed for the failure.
 pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action]) -> bool) -> Reduced {
     let replays = Replays { fails, count: Cell::new(0), effort: Cell::new(0) };
     // Most failures depend only on the last few actions.
@@ -73,8 +73,8 @@ pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action
     Reduced { actions, replays: replays.count.get(), effort: replays.effort.get() }
 }
 
-/// Returns the last `length` actions, preceded by actions that connect the same clients and start a drain if one was in
-/// progress.
+/// Returns the last `length` actions. They are preceded by actions that connect the same clients, and that start a
+/// drain if a drain was in progress.
 fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     let (front, tail) = actions.split_at(actions.len() - length);
     let mut kept: Vec<&Action> = Vec::new();
@@ -92,7 +92,7 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     kept.into_iter().chain(tail).cloned().collect()
 }
 
-/// Returns an equivalent history in which each command is sent separately and completely.
+/// Returns an equivalent history in which clients send each command separately and completely.
 fn plainer(actions: &[Action]) -> Vec<Action> {
     let each = actions.iter().flat_map(|action| match action {
         Action::Say(who, Wire::Beanstalk, words) => {

@@ -1,4 +1,4 @@
-//! Includes the engine's reference model for use outside the engine.
+//! Includes the engine's reference model, for use outside the engine.
 //!
 //! Re-exports the types that the model imports from its parent module.
 

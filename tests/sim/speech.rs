@@ -1,7 +1,7 @@
 //! The input of the simulated clients.
 //!
-//! Owns the random choice of commands in each protocol, which refer to existing jobs, and of occasional invalid input.
-//! Must not depend on replies.
+//! Owns the random choice of commands for existing jobs in each protocol, and of occasional invalid input. Must not
+//! depend on replies.
 
 use beanpole::internals::protocol::Wire;
 
@@ -12,22 +12,22 @@ use crate::{extended, operators};
 
 pub struct Topic<'a> {
     pub jobs: &'a [u64],
-    /// `true` if no more jobs should be put.
+    /// `true` if no more jobs may be put.
     pub enough: bool,
     /// `true` to use only commands that the reference model supports.
     pub predicted: bool,
     pub extended: bool,
     /// The size of the largest body in bytes.
     pub largest: u64,
-    /// `true` to use tubes that no client uses or watches.
+    /// `true` if commands may name tubes that no client uses or watches.
     pub unattended: bool,
     pub sweeps: bool,
-    /// `true` to put many jobs at once into a tube that no client uses or watches.
+    /// `true` if a client may put many jobs at once into a tube that no client uses or watches.
     pub bursts: bool,
 }
 
 impl Topic<'_> {
-    /// Returns the ID of an existing job, or occasionally of a nonexistent one.
+    /// Returns the ID of an existing job, or occasionally an ID of a nonexistent job.
     pub fn job(&self, random: &mut Random) -> u64 {
         if self.jobs.is_empty() || random.once_in(12) {
             return 1 + random.below(30);
@@ -35,7 +35,7 @@ impl Topic<'_> {
         random.pick(self.jobs)
     }
 
-    /// Returns a tube for a command that does not make the client use or watch it.
+    /// Returns a tube for a command that makes the client neither use nor watch it.
     pub fn tube(&self, random: &mut Random) -> Name {
         if self.unattended && !random.once_in(4) {
             return random.pick(&UNATTENDED);

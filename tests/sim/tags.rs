@@ -1,4 +1,4 @@
-//! Parses tags of jobs and settings of tubes for the reference model.
+//! Parses the tags of jobs and the settings of tubes for the reference model.
 //!
 //! Must not share code with the server.
 
@@ -9,7 +9,7 @@ fn number(word: &str) -> u64 {
     word.parse().expect("a number")
 }
 
-/// Parses the tags of a put. The model has no calendar, so a `cron:` tag becomes an interval longer than any history.
+/// Parses the tags of a put. The model has no calendar, so `cron:` becomes an interval longer than any history.
 pub fn tags_of(words: &[&str], name: impl Fn(&str) -> Name) -> JobTags {
     let mut tags = JobTags::default();
     for word in words {

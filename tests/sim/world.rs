@@ -21,25 +21,25 @@ use crate::disk::{Disk, Operation};
 use crate::logged::Logged;
 use crate::predicted::{self, complete_operations, only_different, Predicted};
 
-/// The time in nanoseconds at which the first server starts.
+/// The time at which the first server starts, in nanoseconds since 1970.
 const DAWN: u64 = 1_700_000_000_000_000_000;
 
 /// The maximum number of possible histories to track.
 const WAYS: usize = 256;
 
-/// A server that needs more rounds until it is idle probably loops forever.
+/// If the server is not idle after this number of rounds, it probably loops forever.
 const ROUNDS: usize = 10_000;
 
 pub struct Client {
     pub wire: Wire,
     stream: UnixStream,
-    /// Input that the client has chosen and not sent yet.
+    /// Input that was chosen for the client, and that the client has not sent yet.
     pub unsaid: Vec<u8>,
     received: Vec<u8>,
-    /// The number of received bytes that belong to complete lines and are processed.
+    /// The number of received bytes in complete lines, which have been processed.
     read: usize,
-    /// `true` if the client has sent a command and received nothing since. `log_end_when_asked` is the end of the log
-    /// at that moment.
+    /// `true` if the client has sent a command and has not received anything since. `log_end_when_asked` is the end of
+    /// the log at the time of the command.
     has_asked: bool,
     log_end_when_asked: u64,
     half_closed: bool,
@@ -57,21 +57,21 @@ pub struct World {
     server: Option<Stepped>,
     pub disk: Disk,
     clients: Vec<Option<Client>>,
-    /// All possible histories that agree with the received replies.
+    /// All possible histories that agree with the replies received so far.
     ways: Vec<Predicted>,
     logged: Logged,
     books: Books,
-    /// The crash that will happen at one of the next disk operations.
+    /// The crash that will happen during one of the next disk operations.
     crash: Option<Crash>,
-    /// `true` if the log lacked space or the disk failed in the current step.
+    /// `true` if the log lacked space, or the disk failed, in the current step.
     short: bool,
     time: Time,
-    /// `true` after the wall clock was set back, which shortens delays and leases without log records.
+    /// `true` after the wall clock was set back, which shortens delays and leases without records in the log.
     skewed: bool,
-    /// `true` if a sync may have failed in a log without guaranteed syncs. The server gradually rewrites the lost data,
-    /// of which a kill loses the rest.
+    /// `true` if a sync may have failed in a log without guaranteed syncs. The server gradually rewrites the lost data.
+    /// A kill loses the data that is not rewritten yet.
     unpromised: bool,
-    /// `true` if the prediction was abandoned because too many histories were possible.
+    /// `true` if the prediction was abandoned, because too many histories were possible.
     pub lost: bool,
     pub hash: u64,
 }
@@ -121,7 +121,7 @@ impl World {
         self.clients.get(who).and_then(Option::as_ref)
     }
 
-    /// `true` if some changes in the engine are not durable yet.
+    /// Returns `true` if some changes in the engine are not durable yet.
     pub fn is_behind(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
         let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
@@ -133,8 +133,8 @@ impl World {
         self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position))
     }
 
-    /// Returns the durable position and the end of the log, or `None` unless each reply waits for the log and is read
-    /// immediately.
+    /// Returns the durable position and the end of the log. Returns `None` unless each reply waits for the log and the
+    /// client reads each reply immediately.
     fn promised(&self) -> Option<(u64, u64)> {
         let is_prompt = matches!(self.setup.log, Some((_, SyncMode::Always))) && !self.setup.slow_readers;
         let wal = self.server.as_ref().and_then(Stepped::wal).filter(|_| is_prompt && !self.short)?;
@@ -145,7 +145,7 @@ impl World {
         self.server.as_ref().and_then(Stepped::wal).is_some_and(|wal| wal.is_failing())
     }
 
-    /// `true` if the client certainly waits for a reply.
+    /// Returns `true` if the client certainly waits for a reply.
     pub fn waits(&self, who: usize) -> bool {
         let Some(client) = self.client(who) else { return false };
         let owed = |way: &Predicted| way.waits(who) || way.owed(who).len() > client.received.len();
@@ -234,7 +234,7 @@ impl World {
     }
 
     fn books_hear(&mut self, words: &[u8]) {
-        // Several commands can be sent at once, so each line and packet counts as a command.
+        // A client can send several commands at once, so each line and each packet counts as a command.
         let mut rest = words;
         while !rest.is_empty() {
             let length = if rest.starts_with(b"\0REQ") {
@@ -275,7 +275,7 @@ impl World {
         let sent = match client.stream.write(&client.unsaid[..count]) {
             Ok(sent) => sent,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            // The protocol may require the server to close the connection.
+            // The server may have closed the connection, as the protocol requires in some cases.
             Err(_) => {
                 client.ended = true;
                 return;
@@ -303,13 +303,13 @@ impl World {
         }
     }
 
-    /// Reads available bytes and records complete lines in the books.
+    /// Reads the available bytes. Records complete lines in the books.
     fn read(&mut self, who: usize, limit: usize) -> Result<(), String> {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // HTTP responses that are not predicted contain statistics of the process, which depend on more than the seed,
-        // so only the first lines of the complete response are hashed.
+        // Only the first lines of an unpredicted HTTP response are hashed, because the rest contains statistics of the
+        // process, which depend on more than the seed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { limit };
         let from = client.received.len();
@@ -338,7 +338,7 @@ impl World {
                 let end = client.read + length + 1;
                 let line = &client.received[client.read..end];
                 self.books.got(line);
-                // Changes to jobs that are not stored have no records in the log.
+                // A change of a job that the log does not store has no record in the log.
                 let early = |(safe, end)| safe <= client.log_end_when_asked && end > client.log_end_when_asked;
                 if promised.is_some_and(early) && is_promise(line) {
                     let line = String::from_utf8_lossy(line);
@@ -353,7 +353,7 @@ impl World {
         Ok(())
     }
 
-    /// Advances the clock. In worlds with `settles`, the clock advances from deadline to deadline.
+    /// Advances the clock. In worlds with `settles`, advances it from deadline to deadline.
     fn pass(&mut self, span: Span) -> Result<(), String> {
         if !self.setup.settles {
             self.server().pass(span);
@@ -374,8 +374,8 @@ impl World {
         }
     }
 
-    /// Runs due timers in the model. If there are too many possible histories, the prediction ends, because dropping
-    /// the correct history could cause a false error.
+    /// Runs due timers in the model. If too many histories are possible, the prediction ends, because dropping the
+    /// correct history could cause a false error.
     fn tick(&mut self, now: Time) {
         let before = std::mem::take(&mut self.ways);
         let after: Option<Vec<_>> = before.into_iter().map(|way| way.tick(now, WAYS)).collect();
@@ -395,11 +395,11 @@ impl World {
                 self.server().commit();
                 let now = self.server().now();
                 if self.setup.settles && self.look(Engine::next_deadline) <= now {
-                    // The timer thread would handle due deadlines immediately.
+                    // Runs the timer now, because the server's timer thread would handle due deadlines immediately.
                     self.server().pass(Span::ZERO);
                     continue;
                 }
-                // A client that waited for the log can continue its command.
+                // A client that has waited for the log can now continue its command.
                 if self.setup.log.is_some() && self.server().round() {
                     continue;
                 }
@@ -415,8 +415,8 @@ impl World {
         Err("the server spins".to_owned())
     }
 
-    /// Notifies the server of writable sockets before other events. If two waits ended at the same time, the poller
-    /// could otherwise resume the wrong client first.
+    /// Notifies the server of writable sockets before other events occur. If two waits ended at the same time, the
+    /// poller could otherwise resume the wrong client first.
     fn hear_of_room(&mut self) {
         let rounds = if self.setup.settles { ROUNDS } else { 0 };
         for _ in 0..rounds {
@@ -430,7 +430,7 @@ impl World {
         self.server().somebody_lacks_space()
     }
 
-    /// Checks the conditions that must hold after each step.
+    /// Checks all conditions that must hold after each step.
     fn examine(&mut self) -> Result<(), String> {
         self.server().check();
         self.observe();
@@ -457,8 +457,8 @@ impl World {
         logged.advance(counts);
     }
 
-    /// Drops the possible histories that contradict the received bytes. With `whole`, no bytes are in transit, and the
-    /// replies must be complete.
+    /// Drops the possible histories that contradict the received bytes. If `whole` is `true`, no bytes are in transit,
+    /// and the replies must be complete.
     fn compare_predicted(&mut self, whole: bool) -> Result<(), String> {
         if !self.setup.predicted || self.disk.has_crashed() {
             return Ok(());
@@ -486,13 +486,13 @@ impl World {
         Ok(())
     }
 
-    /// Starts another server on the data that survived the crash.
+    /// Starts another server with the data that has survived the crash.
     fn restart(&mut self) -> Result<(), String> {
         let crash = self.crash.take().expect("what is to happen at the crash");
         self.time = self.server().now();
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
-        // Data lost by a failed sync remains readable until a power failure, because no later sync writes it.
+        // Data lost by a failed sync is readable, but no later sync writes it, so a power failure must follow.
         let never = matches!(self.setup.log, Some((_, SyncMode::Never)));
         let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };
@@ -541,7 +541,7 @@ impl World {
         true
     }
 
-    /// Ends all faults and disconnects all clients. After that, each remaining job must be delivered exactly once.
+    /// Ends all faults and disconnects all clients. Then checks that each remaining job is delivered exactly once.
     pub fn finish(&mut self) -> Result<(), String> {
         if self.crash.is_some() {
             self.disk.stop();
@@ -551,7 +551,7 @@ impl World {
         self.act(&Action::Slow(0))?;
         self.setup.slow_readers = false;
         for _ in 0..40 {
-            // With `settles`, deadlines run separately, so a resumed client continues before the next wait ends.
+            // With `settles`, deadlines pass one at a time, so a resumed client continues before the next wait ends.
             self.pass(Span::from_millis(10))?;
             self.settle()?;
             self.server().sync();
@@ -564,7 +564,7 @@ impl World {
         self.examine()?;
         let now = self.server().now();
         for who in 0..self.clients.len() {
-            // Each disconnection can end the waits of other clients, so only one connection closes at a time.
+            // Closes one connection at a time, because each disconnection can end the waits of other clients.
             self.close(who, now);
             self.settle()?;
         }
@@ -574,7 +574,7 @@ impl World {
         crate::play::drain_all(self)
     }
 
-    /// Returns the bytes that a client must have received, if the prediction is available.
+    /// Returns the bytes that a client must have received, or `None` if there is no prediction.
     pub fn expected(&self, who: usize) -> Option<&[u8]> {
         self.clients[who].as_ref().and(self.ways.first()).map(|way| way.owed(who))
     }

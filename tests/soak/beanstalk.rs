@@ -7,18 +7,18 @@ use beanpole::Client;
 
 use crate::{Done, Stage};
 
-/// Producers pause when this many jobs are waiting.
+/// The number of waiting jobs at which producers pause.
 const WAITING: usize = 2000;
 
 #[derive(Default)]
 pub struct Book {
-    /// Acknowledged jobs that have not been completed.
+    /// The acknowledged jobs that have not been completed yet.
     open: Mutex<BTreeSet<u64>>,
     pub done: Done,
 }
 
 impl Book {
-    /// Deletes the remaining jobs, each of which must exist, after all workers have stopped.
+    /// Deletes the remaining jobs after all workers have stopped. Each of these jobs must exist.
     pub fn settle(&self, client: &mut Client, tube: &str) {
         client.use_tube(tube).expect("a tube");
         client.kick(1_000_000).expect("an answer");
@@ -39,7 +39,7 @@ pub fn produce(connect: &dyn Fn() -> Client, tube: &str, stage: &Stage, book: &B
         }
         number += 1;
         let body = vec![b'x'; if number % 100 == 0 { 40_000 } else { number % 300 }];
-        // A worker can receive the job before the producer receives the reply.
+        // The lock is held during the put, because a worker can receive the job before the producer receives the reply.
         let mut open = book.open.lock().expect("the book");
         let id = client.put(&body, number as u32 % 5, u32::from(number % 50 == 0), 60).expect("a job");
         assert!(open.insert(id), "the id {id} was given twice");

@@ -1,6 +1,6 @@
 //! A client that uses extensions: tags, batches, moves, flushes, lists, limits, weights and waits.
 //!
-//! No other client uses its tubes, so all replies are predictable.
+//! No other client uses the tubes of this client, so all replies are predictable.
 
 use beanpole::{Client, PutResult, PutTags, WaitResult};
 
@@ -9,7 +9,7 @@ use crate::{Done, Stage};
 const JOBS: u64 = 40;
 const AT_A_TIME: u32 = 6;
 
-/// Returns tags with new keys for each job, because the number of keys during a long run must not be limited.
+/// Returns tags with different keys for each job, because a long run must be able to use any number of keys.
 fn tags(round: u64, number: u64) -> PutTags {
     PutTags::default().with(|tags| {
         tags.unique = Some((format!("key-{round}-{number}"), 1));
@@ -34,7 +34,7 @@ fn put(client: &mut Client, round: u64) -> Vec<u64> {
     ids
 }
 
-/// Reserves and deletes a batch of jobs, and returns their number.
+/// Reserves and deletes a batch of jobs. Returns the number of jobs.
 fn batch(client: &mut Client) -> u64 {
     let batch = client.reserve_batch(100, None).expect("a batch");
     assert_eq!(batch.len(), AT_A_TIME as usize, "so many of a key are reserved at a time");
@@ -46,7 +46,7 @@ fn batch(client: &mut Client) -> u64 {
     done
 }
 
-/// Fails a job twice, after which the job is buried, and flushes its tube. Returns the number of removed jobs.
+/// Fails a job twice, so that the server buries the job, and then flushes its tube. Returns the number of removed jobs.
 fn tries(client: &mut Client) -> u64 {
     let first = client.reserve_batch(1, None).expect("a batch")[0].id;
     client.release(first, 0, 0).expect("a job of ours");
@@ -57,7 +57,7 @@ fn tries(client: &mut Client) -> u64 {
     client.flush_buried("extended").expect("an answer")
 }
 
-/// Moves the remaining jobs to another tube, and flushes that tube. Returns the number of removed jobs.
+/// Moves the remaining jobs to another tube, and flushes the other tube. Returns the number of removed jobs.
 fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
     assert_eq!(client.list_jobs("extended", "ready", 0, 1000).expect("a list"), left);
     let weight = client.watch_weighted("moved", 3).expect("a tube");

@@ -18,7 +18,7 @@ fn response(stream: &mut TcpStream) -> (u32, Vec<u8>) {
     (number(4), body)
 }
 
-/// The administrator must see one function without jobs.
+/// Checks that the administrator sees one function without jobs.
 fn look(admin: &mut BufReader<TcpStream>) {
     admin.get_mut().write_all(b"status\n").expect("a server");
     let mut line = String::new();
@@ -29,8 +29,8 @@ fn look(admin: &mut BufReader<TcpStream>) {
     }
 }
 
-/// Submits a job, joins it from another client by its unique name, and executes it. Both clients must receive the
-/// result. Then submits a background job.
+/// Submits a job, submits it again from another client with the same unique name, and executes it. Both clients must
+/// receive the result. Then submits a background job.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let connect = || {
         let stream = TcpStream::connect(address).expect("a connection");

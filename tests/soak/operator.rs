@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::{Done, Stage};
 
-/// The number of requests per connection.
+/// The number of requests on each connection.
 const OF_A_CONNECTION: u64 = 300;
 
 struct Operator {
@@ -20,7 +20,7 @@ impl Operator {
         Operator { address, stream, requests: 0 }
     }
 
-    /// Returns the body of the reply, which must report success.
+    /// Sends a request. Returns the body of the response, which must report success.
     fn ask(&mut self, method: &str, path: &str, body: &str) -> String {
         self.requests += 1;
         if self.requests % OF_A_CONNECTION == 0 {
@@ -72,7 +72,7 @@ fn number(json: &str, key: &str) -> u64 {
     from[..end].parse().expect("a number")
 }
 
-/// Puts, inspects, buries, kicks and deletes jobs that no other client uses.
+/// Puts, inspects, buries, kicks and deletes jobs, which no other client uses.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let mut operator = Operator::new(address);
     let mut round = 0u64;

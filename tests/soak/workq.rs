@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::{Done, Stage};
 
-/// Repeatedly adds a job, leases it, completes it, and reads the result.
+/// Repeatedly adds a job, leases it, completes it, and reads its result.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     let mut number = 0u64;

@@ -1,7 +1,7 @@
-//! A simulated log that consists only of positions: the ends of the appended, the written and the synced part. The disk
-//! can fail.
+//! A simulated log that consists only of positions: the ends of the appended, the written and the synced part. The
+//! simulated disk can fail.
 //!
-//! Owns the positions that replies wait for. Other threads can run between any two steps.
+//! Owns the positions that replies wait for. Other threads can run between any two steps of this code.
 
 use crate::shims::{AtomicBool, AtomicU64, Mutex, Ordering};
 
@@ -9,7 +9,7 @@ pub use beanpole::internals::binlog::Required;
 use beanpole::internals::engine::Time;
 pub use beanpole::SyncMode;
 
-/// A stub of the journal, which stores only the position after the last appended record.
+/// A stub of the journal. It stores only the position after the last appended record.
 #[derive(Debug, Default)]
 pub struct Journal {
     pub position: u64,
@@ -27,7 +27,7 @@ pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut ()) -> R) -> R;
 }
 
-/// A storage that never requires a body to be staged before its command is executed.
+/// A stub of the storage. It never requires that a body is stored before its command is executed.
 #[derive(Debug)]
 pub struct Storage;
 
@@ -44,7 +44,7 @@ pub struct Wal {
     durable: AtomicU64,
     failing: AtomicBool,
     syncing: Mutex<()>,
-    /// `true` to refuse some writes and syncs of pool threads, as if the disk were slow.
+    /// `true` to refuse some writes and syncs of pool threads, like a slow disk.
     refuses_pool_threads: bool,
 }
 

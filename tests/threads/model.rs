@@ -1,8 +1,8 @@
 //! Tests the interaction of the server's threads in very many interleavings (`make threads`).
 //!
 //! Owns the scenes and their checks: no reply is lost, duplicated, reordered or early, and no thread sleeps forever.
-//! shuttle panics when all threads are blocked. The modules in `server/` include the server's own files. A failing
-//! schedule is printed, and the variables `THREADS_REPLAY` and `SCENE` repeat it.
+//! shuttle panics when all threads are blocked. The modules in `server/` include the server's own files. If a schedule
+//! fails, the program prints it. The variables `THREADS_REPLAY` and `SCENE` repeat it.
 
 extern crate self as crossbeam_channel;
 extern crate self as mio;
@@ -33,14 +33,14 @@ pub use shims::{unbounded, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, Rece
 
 const SCHEDULES: usize = 5000;
 
-/// Maximum number of steps in a schedule. Most schedules need several hundred. A schedule that exceeds the maximum
-/// contains a loop without progress.
+/// Maximum number of steps in a schedule. Most schedules need several hundred steps. A schedule that needs more than
+/// the maximum probably contains a loop without progress.
 const STEPS: usize = 10_000;
 
 /// The number of forced thread switches per schedule in the second strategy.
 const DEPTH: usize = 3;
 
-/// The number of thread schedules explored so far in the current test.
+/// The number of thread schedules that the current test has explored so far.
 static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn main() {

@@ -31,10 +31,10 @@ pub const SCENES: [Scene; 10] = [
     ("the-timer-stops", the_timer_stops),
 ];
 
-/// Limits that the unread event bytes never reach in the scenes.
+/// Limits that are so high that the scenes never reach them.
 const PLENTY: EventLimits = EventLimits { reading: 1 << 20, stuck: 1 << 20 };
 
-/// The thread that owns connections, with its messages and the events that it waits for.
+/// The thread that owns connections, with its messages and with the waker that ends its sleep.
 struct Owner {
     handle: Arc<ThreadHandle>,
     inbox: Receiver<Message>,
@@ -49,7 +49,7 @@ fn owner() -> Owner {
 }
 
 impl Owner {
-    /// Receives the next message like `PoolThread::run`, and sleeps while there is none.
+    /// Receives the next message in the same way as `PoolThread::run`. Sleeps while there is no message.
     fn next(&self) -> Message {
         loop {
             self.handle.will_sleep();
@@ -96,8 +96,8 @@ fn notes_wake_the_owner() {
     senders.into_iter().for_each(|sender| sender.join().expect("a thread"));
 }
 
-/// Two threads deliver notifications to one client in the order in which they lock the engine, and the client's socket
-/// is sometimes full. The owner continues when the socket becomes writable or another thread wakes it.
+/// Two threads send notifications to one client in the order in which they lock the engine. The client's socket is
+/// sometimes full. The owner continues when the socket becomes writable, or when another thread wakes the owner.
 fn replies_in_order() {
     const EACH: u8 = 3;
     let owner = owner();
@@ -125,12 +125,12 @@ fn replies_in_order() {
         thread::spawn(move || {
             while stream.arrived().len() < usize::from(EACH * 2) {
                 if stream.make_room(2) {
-                    // The poller would report that the socket is writable.
+                    // The poller would report that the socket is writable, so this thread wakes the owner instead.
                     outbox.wake_owner();
                 }
                 thread::yield_now();
             }
-            // The owner must check for remaining data.
+            // Wakes the owner once more, so that it checks for remaining data.
             outbox.wake_owner();
         })
     };
@@ -143,8 +143,8 @@ fn replies_in_order() {
     assert!(matches!(outbox.write_state(1 << 20, false, false), WriteState::Clear));
 }
 
-/// A client has sent commands after a command that waits. A thread that delivers a job or a durable result must wake
-/// the owner, whatever the owner does at that moment.
+/// A client has sent commands after a command that waits. The thread that delivers a job or a durable result must wake
+/// the owner in every state of the owner.
 fn a_wait_ends() {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 10, anything());
@@ -175,7 +175,7 @@ fn a_wait_ends() {
     assert_eq!(stream.arrived(), b"job!");
 }
 
-/// In one turn, one client begins to wait, and the command of another client of the same thread ends the wait. At the
+/// In one turn, one client begins to wait, and a command of another client of the same thread ends this wait. At the
 /// same time, another thread continues a delayed reply to the first client.
 fn a_wait_ends_in_a_shared_turn() {
     let owner = owner();
@@ -207,7 +207,7 @@ fn a_wait_ends_in_a_shared_turn() {
 }
 
 /// Replies of pool threads wait until the syncer has synced the log. Each reply contains the log position that it
-/// depends on. In each turn, a pool thread executes commands of this many connections.
+/// depends on. In each turn, a pool thread executes commands of `shares` connections.
 fn replies_wait_for_the_log(shares: usize, fails: bool) {
     let hub = Arc::new(Hub::new(true));
     let (_, run) = background::log_threads(hub.durability()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
@@ -225,20 +225,20 @@ fn replies_wait_for_the_log(shares: usize, fails: bool) {
         hub.durability().wal.fail(true);
         thread::yield_now();
         hub.durability().wal.fail(false);
-        // After the recovery of the disk, the segments thread syncs.
+        // After the disk has recovered, the segments thread syncs the log.
         hub.durability().sync(&*hub, &mut Output::new());
     }
     let streams: Vec<Stream> = pools.into_iter().flat_map(|pool| pool.join().expect("a thread")).collect();
     hub.durability().stop();
     syncer.join().expect("a thread");
-    // A thread may still be writing a released reply when the owner continues, so all threads must have ended.
+    // All threads must have ended, because a thread may still be writing a released reply when the owner continues.
     let mut all: Vec<u8> = streams.iter().flat_map(Stream::arrived).collect();
     all.sort_unstable();
     assert_eq!(all, (1..=4 * shares as u8).collect::<Vec<_>>());
 }
 
-/// Executes two commands of each of `shares` connections. Each command appends a record. The second starts when all
-/// first replies can be sent.
+/// Executes two commands of each of `shares` connections. Each command appends a record. The second commands start when
+/// all replies to the first commands can be sent.
 fn pool_thread(hub: &Arc<Hub>, shares: usize, lesser: bool) -> Vec<Stream> {
     let owner = owner();
     let (outboxes, streams): (Vec<_>, Vec<_>) =
@@ -281,8 +281,8 @@ fn pool_thread(hub: &Arc<Hub>, shares: usize, lesser: bool) -> Vec<Stream> {
     streams
 }
 
-/// Two threads add deadlines, but do not handle them. The later deadline must not wake the timer thread. The other
-/// deadline is due immediately and must be handled.
+/// Two threads add deadlines without handling them. The later deadline must not wake the timer thread. The earlier
+/// deadline is due immediately, and the timer thread must handle it.
 fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {
@@ -303,7 +303,7 @@ fn deadlines_reach_the_timer() {
         })
         .collect();
     turns.into_iter().for_each(|turn| turn.join().expect("a thread"));
-    // No other thread checks the deadline. If the timer sleeps while a deadline is due, the loop does not end.
+    // No other thread handles the deadline. If the timer thread sleeps while a deadline is due, this loop does not end.
     let now = hub.clock.now();
     while hub.core.lock().due.is_some_and(|due| due <= now) {
         thread::yield_now();
@@ -313,7 +313,7 @@ fn deadlines_reach_the_timer() {
     timer.join().expect("a thread");
 }
 
-/// The timer must stop on request, whatever its state.
+/// The timer thread must stop on request, in every state.
 fn the_timer_stops() {
     let hub = Arc::new(Hub::new(false));
     let timer = {

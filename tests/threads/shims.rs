@@ -1,4 +1,4 @@
-//! Replacements for items of other crates. Their implementation uses shuttle, which can switch threads at each access.
+//! Replacements for items of other crates. They use shuttle, which can switch threads at each access.
 //!
 //! Owns the subset that the server's files use: the locks and condition variables of parking_lot, an unbounded channel,
 //! and a waker.
@@ -16,7 +16,7 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Default)]
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// The inner guard is `None` only while a condition variable waits.
+/// The guard of a locked [`Mutex`]. The inner guard is `None` only while a condition variable waits.
 pub struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>, &'a Mutex<T>);
 
 impl<T> fmt::Debug for Mutex<T> {
@@ -83,8 +83,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no thread panics with it"));
     }
 
-    /// Waits for a notification or until `at`. The virtual clock advances so slowly that a schedule without the
-    /// notification exceeds its step limit before `at`.
+    /// Waits for a notification or until `at`. The virtual clock advances slowly: without the notification, a schedule
+    /// exceeds its maximum number of steps before `at`.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) {
         let met = self.1.load(Ordering::SeqCst);
         drop(guard.0.take());
@@ -137,7 +137,7 @@ impl Waker {
         Ok(())
     }
 
-    /// Waits like the poller, without a timeout.
+    /// Waits for a wake-up like the poller, without a timeout.
     pub fn wait(&self) {
         let mut woken = self.0 .0.lock();
         while !*woken {

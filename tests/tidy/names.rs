@@ -1,4 +1,4 @@
-//! Checks that ARCHITECTURE.md names only files and code that exist.
+//! Checks that the files and the code that ARCHITECTURE.md names exist.
 //!
 //! Must not check names in code blocks.
 
@@ -24,7 +24,7 @@ fn architecture_names_existing_files_and_code() {
         if name.ends_with(".rs") {
             return sources.iter().any(|source| source.path.ends_with(name));
         }
-        // The type and the member of `Type::member` must occur in the same file.
+        // A file must contain both the type and the member of `Type::member`.
         let parts: Vec<&str> = name.trim_end_matches("()").rsplit("::").take(2).collect();
         let is_code = parts.len() == 2 || name.contains('_') || name.chars().skip(1).any(char::is_uppercase);
         let is_identifier = parts.iter().all(|part| words(part).eq([*part]));

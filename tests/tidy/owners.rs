@@ -1,15 +1,15 @@
-//! Checks that each file of the engine names the owners of state that it can reach.
+//! Checks that each file of the engine names the owners of the state that it can reach.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::{complain, definitions, module, sources, statements};
 
-/// The owners of data that functions of the engine pass on as `&mut`: to a closure, to their caller, or as a parameter.
+/// Types of data that functions of the engine pass on as `&mut`, with the owners of the data.
 const LENT: [(&str, &str); 4] =
     [("Job", "store"), ("Search", "clients"), ("TubeEvents", "tubes"), ("TubeTimes", "tubes")];
 
-/// Types of `engine/data` that belong to the caller of a function: the progress of a command, and the steps of a turn.
+/// Types of `engine/data` that belong to the callers of functions: the progress of a command, and the steps of a turn.
 const OWNED_BY_CALLERS: [&str; 3] = ["Flush", "MoveJobs", "Steps"];
 
 /// Returns the fields of `Engine`, each with its type.
@@ -21,7 +21,7 @@ fn engine_fields() -> Vec<(String, String)> {
     fields.map(|(field, kind)| (field.to_owned(), kind.to_owned())).collect()
 }
 
-/// Returns `true` if `code` contains `word`, and neither a longer name nor, for `.name`, a call of a method.
+/// Returns `true` if `code` contains `word`. Longer names do not count, and for `.name`, nor do method calls.
 fn mentions(code: &str, word: &str) -> bool {
     let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
     code.match_indices(word).any(|(at, _)| {
@@ -31,8 +31,8 @@ fn mentions(code: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the functions in `code` with a signature that contains `&mut` before a type defined in `engine/data`, each
-/// with this type.
+/// Returns the functions in `code` whose signatures contain `&mut` before a type that `engine/data` defines, each with
+/// this type.
 fn lenders(code: &str, data: &BTreeSet<String>) -> Vec<(String, String)> {
     let signatures = code.split("fn ").skip(1).map(|rest| rest.split('{').next().unwrap_or_default());
     let lent = signatures.flat_map(|signature| {
@@ -45,8 +45,8 @@ fn lenders(code: &str, data: &BTreeSet<String>) -> Vec<(String, String)> {
     lent.filter(|(_, kind)| !OWNED_BY_CALLERS.contains(&kind.as_str()) && data.contains(kind)).collect()
 }
 
-/// A file can reach an owner through a field of `Engine`, through the owner's type, and through a function that
-/// passes on `&mut` to data of the owner. Patterns and aliases of `Engine` would hide the first way.
+/// A file can reach an owner through a field of `Engine`, through the owner's type, and through a function that passes
+/// on `&mut` to data of the owner. Patterns and aliases of `Engine` would hide uses of its fields.
 #[test]
 fn files_of_the_engine_name_the_owners_they_touch() {
     let all: Vec<(String, String, String)> = sources("src/engine")
@@ -70,7 +70,7 @@ fn files_of_the_engine_name_the_owners_they_touch() {
         problems.push(format!("a function passes on &mut {kind}, which is not in LENT"));
     }
     for (name, code, text) in &all {
-        // Files in `engine/data` define the owners, and `engine/mod.rs` declares all of them.
+        // `engine/data` defines the owners and `engine/mod.rs` declares all of them, so these files need no such list.
         if is_data(name) || name == "engine" {
             if is_data(name) && mentions(code, "Engine") {
                 problems.push(format!("{name}: names Engine"));

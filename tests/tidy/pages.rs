@@ -1,4 +1,4 @@
-//! Checks that each man page has the usual header and names related pages that exist.
+//! Checks that each man page has the usual header, and that the related pages that it names exist.
 
 use std::fs;
 

@@ -41,8 +41,8 @@ const PLACES: [&str; 31] = [
     "tests",
 ];
 
-/// Discouraged phrases and their replacements. The words of a phrase are separated by spaces and match regardless of
-/// case and line breaks. `is|are` matches either word, and punctuation marks count as words.
+/// Discouraged phrases and their replacements. Spaces separate the words of a phrase. A phrase matches regardless of
+/// case and line breaks. `is|are` matches either word. Punctuation marks count as words.
 const PHRASES: [(&str, &str); 24] = [
     ("has|have|had not a|an|the|any|.|,|;|is|are", "does not have"),
     ("is|are|was|were|be|been told", "receives, is notified, is configured"),
@@ -74,7 +74,7 @@ const PHRASES: [(&str, &str); 24] = [
 type Word = (String, usize);
 
 /// Returns the files to check at a path: the file itself, or all Rust files, Markdown files and manual pages in the
-/// directory. Excludes the file with the list of phrases.
+/// directory. Excludes the file that contains the list of phrases.
 fn files(place: &Path) -> Vec<PathBuf> {
     if !place.is_dir() {
         let kinds = ["rs", "md", "1", "5", "7", "8"];
@@ -103,7 +103,7 @@ fn split(line: &str, number: usize, words: &mut Vec<Word>) {
     }
 }
 
-/// Replaces code in backticks with a mark that occurs in no phrase.
+/// Replaces code in backticks with a mark that no phrase contains.
 fn without_code(line: &str) -> String {
     let parts = line.split('`').enumerate();
     parts.map(|(index, part)| if index % 2 == 0 { part } else { "`" }).collect()
@@ -123,7 +123,7 @@ fn markdown(text: &str) -> Vec<Word> {
     words
 }
 
-/// Extracts the words of a manual page, excluding displays. A macro ends a phrase.
+/// Extracts the words of a manual page, excluding displays. A phrase does not continue after a macro.
 fn manual_page(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
     let mut is_display = false;

@@ -78,7 +78,7 @@ fn a_client_that_reads_late_gets_everything_in_order() {
     client.write_all(&body).expect("a peer that reads");
     assert_eq!(ask(&mut client, "").expect("an answer"), "INSERTED 1");
     const TIMES: usize = 200;
-    // The replies exceed the socket buffers. The server must stop reading and buffer only a limited number of replies.
+    // The replies exceed the socket buffers. The server must stop reading, and buffer only a limited number of replies.
     for _ in 0..TIMES {
         client.write_all(b"peek 1\r\n").expect("room for short commands");
     }
@@ -107,8 +107,8 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
         (seed >> 24) as u8
     };
     for cut in (0..hello.len()).step_by(3) {
-        // Send truncated handshakes (alone or followed by random bytes), handshakes with one changed byte, and random
-        // bytes. Then leave the connection open, half-close it, or close it.
+        // Sends truncated handshakes (alone or followed by random bytes), handshakes with one changed byte, and random
+        // bytes. Then leaves the connection open, half-closes it, or closes it.
         let mut bytes = hello[..cut].to_vec();
         match cut % 4 {
             0 => {}
@@ -129,7 +129,7 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
         }
     }
     let mut client = connect(&folder, &at, None);
-    // Meaningless bytes after a complete handshake.
+    // Sends meaningless bytes after a complete handshake.
     assert_eq!(ask(&mut client, "list-tube-used").expect("an answer"), "USING default");
     for length in [1, 5, 100, 20_000] {
         let mut client = connect(&folder, &at, None);

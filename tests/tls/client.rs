@@ -23,7 +23,7 @@ fn guarded(folder: &Folder) -> Daemon {
     start(folder, &["-l", &socket, "-l", "127.0.0.1:0", "--access", &path(folder, "access")])
 }
 
-/// Returns the client's TLS files, including the certificate called `own`, if any.
+/// Loads a client's TLS files, including the certificate with the name `own`, if given.
 fn files(folder: &Folder, own: Option<&str>) -> ClientTls {
     let own = |ending| own.map(|name| folder.file(&format!("{name}.{ending}")));
     let mut files = ClientTlsFiles::default();
@@ -130,7 +130,7 @@ fn each_problem_has_its_own_message() {
         assert_eq!((ended.code, ended.err.lines().count(), ended.out.as_str()), (code, 1, ""), "{words:?}: {ended:?}");
         assert!(ended.err.contains(text) && !ended.err.contains("secret"), "no {text}: {ended:?}");
     }
-    // A wrong server name, a certificate that is not valid yet, an expired certificate, and a peer without TLS.
+    // Tests a wrong server name, a certificate that is not valid yet, an expired certificate, and a peer without TLS.
     make(&folder, CertificateSpec { name: "server", alternative: "DNS:queue.example", ..EC });
     let elsewhere = start(&folder, &[]);
     make(&folder, CertificateSpec { name: "server", alternative: "DNS:localhost", expired: true, ..EC });
@@ -206,7 +206,7 @@ fn https_identifies_clients_by_certificate_and_token() {
     }
 }
 
-/// The URL is the server's own HTTPS port, which refuses the request.
+/// Sends jobs to the server's own HTTPS port, which refuses the requests.
 #[test]
 fn jobs_are_sent_over_tls() {
     let folder = folder();

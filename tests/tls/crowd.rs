@@ -1,4 +1,4 @@
-//! Tests very many simultaneous clients, clients that disconnect at arbitrary moments, and replies after a key update.
+//! Tests very many simultaneous clients, clients that disconnect at any moment, and replies after a key update.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -84,7 +84,7 @@ fn resources_of_vanished_peers_are_released() {
         let stream = TcpStream::connect(&at).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         let mut session = session(&config);
-        // A complete or incomplete ClientHello, and nothing more.
+        // Sends a complete or incomplete ClientHello, and nothing more.
         if round % 4 < 2 {
             let mut hello = Vec::new();
             session.write_tls(&mut hello).expect("a greeting");
@@ -93,7 +93,7 @@ fn resources_of_vanished_peers_are_released() {
         } else {
             let mut client = StreamOwned::new(session, stream.try_clone().expect("the same"));
             assert_eq!(ask(&mut client, "reserve").expect("an answer"), format!("RESERVED {id} 5"));
-            // A client that holds a job disconnects in the middle of a record, sometimes with unread replies.
+            // The client holds a job. It disconnects in the middle of a record, sometimes with unread replies.
             let mut record = Vec::new();
             client.conn.writer().write_all(b"put 0 0 60 1000\r\nabc").expect("room");
             if round % 4 == 3 {
@@ -102,7 +102,7 @@ fn resources_of_vanished_peers_are_released() {
             client.conn.write_tls(&mut record).expect("a record");
             let _ = (&stream).write_all(&record[..record.len() / 2]);
         }
-        // The connection ends with a reset or normally.
+        // Ends the connection with a reset or normally.
         let linger = if round % 8 < 4 { Some(Duration::ZERO) } else { None };
         socket2::SockRef::from(&stream).set_linger(linger).expect("an option");
         drop(stream);
@@ -122,14 +122,14 @@ fn records(session: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes in two parts with a pause, so that the server almost certainly reads them separately.
+/// Sends bytes in two parts with a pause, so that the server almost always reads the parts separately.
 fn send_cut(stream: &mut TcpStream, bytes: &[u8], cut: usize) {
     stream.write_all(&bytes[..cut]).expect("a peer that reads");
     std::thread::sleep(Duration::from_millis(1));
     stream.write_all(&bytes[cut..]).expect("a peer that reads");
 }
 
-/// Returns a complete reply line.
+/// Reads a complete reply line, and returns it.
 fn answer(session: &mut ClientConnection, stream: &mut TcpStream) -> String {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
@@ -180,7 +180,7 @@ fn the_reply_after_a_key_update_arrives_however_records_are_split() {
     let StreamOwned { conn: mut session, sock: mut stream } = client;
     let mut cut = 0;
     loop {
-        // The server must update its own keys before it sends more data.
+        // Requests a key update. The server must update its own keys before it sends more data.
         session.refresh_traffic_keys().expect("1.3");
         session.writer().write_all(b"list-tube-used\r\n").expect("room");
         let bytes = records(&mut session);

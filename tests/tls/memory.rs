@@ -1,5 +1,5 @@
-//! Tests the memory of the real program with incomplete TLS records and handshakes. The server must charge incomplete
-//! input to the memory account, and close such connections when memory is short.
+//! Tests the memory of the real program with incomplete TLS records and handshakes. Incomplete input must count toward
+//! the memory limit, and the server must close such connections when memory is short.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::growth::{figure, Growth};
 
 const HOLDERS: usize = 500;
 
-/// The server also has a listener without TLS for observers.
+/// Starts a server that also has a listener without TLS, for observers.
 fn observed(folder: &Folder, memory: &str) -> Daemon {
     start(folder, &["-l", "127.0.0.1:0", "-t", "2", "--max-memory", memory])
 }
@@ -41,7 +41,7 @@ fn half_hello(at: &str) -> TcpStream {
     stream
 }
 
-/// Sends a complete ClientHello and does not react to the reply.
+/// Sends a complete ClientHello, and does not react to the reply.
 fn hello(folder: &Folder, at: &str) -> TcpStream {
     let mut client = connect(folder, at, None);
     client.conn.write_tls(&mut client.sock).expect("a peer that reads");
@@ -73,7 +73,7 @@ fn connections_with_incomplete_records_are_closed_when_memory_is_short() {
     let daemon = observed(&folder, "16M");
     let at = address(&daemon, "");
     let mut observer = daemon.client();
-    // The server must not close a connection that uses little memory.
+    // The server must not close this connection, because it uses little memory.
     let mut light = connect(&folder, &at, None);
     assert_eq!(ask(&mut light, "use a").expect("an answer"), "USING a");
     let holders: Vec<TcpStream> = (0..HOLDERS).map(|_| half_record(&folder, &at)).collect();

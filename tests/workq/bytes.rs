@@ -1,11 +1,11 @@
-//! Measures the memory usage of jobs in the optimized program.
+//! Measures the memory that the optimized program uses for a job.
 //!
 //! Owns the limits. The original Workq server uses 4.0 kB for a waiting job and 8.4 kB for a finished one.
 
 use super::crowd::{id, Client};
 use crate::daemon::Daemon;
 
-/// The number of jobs, so high that the fixed memory usage of the program is negligible.
+/// The number of jobs. It is so high that the fixed memory usage of the program is negligible.
 const JOBS: u64 = 200_000;
 
 const BATCH: u64 = 1000;

@@ -36,7 +36,7 @@ impl Client {
         assert_eq!(self.line(), "+OK");
     }
 
-    /// Returns the ID of a leased job, or `None` if the lease command timed out.
+    /// Reads the reply to a lease. Returns the ID of the job, or `None` if the lease timed out.
     pub fn leased(&mut self) -> Option<String> {
         match self.line() {
             "-TIMEOUT" => return None,
@@ -49,7 +49,7 @@ impl Client {
         Some(id)
     }
 
-    /// Adds jobs of 100 bytes with the IDs of `numbers`, a thousand at a time.
+    /// Adds jobs of 100 bytes whose IDs contain `numbers`, a thousand at a time.
     pub fn add(&mut self, queue: &str, numbers: std::ops::Range<u64>) {
         let payload = "x".repeat(100);
         let mut next = numbers.start;
@@ -87,7 +87,7 @@ pub fn server_with(config: Config) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// Many clients lease all jobs of a queue. Each job must be leased exactly once, and no client must time out while jobs
+/// Many clients lease all jobs of a queue. Each job must be leased exactly once, and no client may time out while jobs
 /// remain.
 pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) {
     let expected = jobs.end - jobs.start;
@@ -96,7 +96,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     let work = || {
         let mut client = Client::connect(address);
         let mut got = Vec::new();
-        // A client requests a job only while unclaimed jobs remain.
+        // A client leases a job only if the number of claimed jobs shows that one remains.
         while left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             client.send("lease shared 1000\r\n");
             got.push(client.leased().expect("a job, for there is one"));
@@ -112,7 +112,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     assert_eq!(got.iter().map(Vec::len).sum::<usize>() as u64, expected);
 }
 
-/// Adds jobs one at a time for waiting clients, which complete them. One more client reads every result.
+/// Adds jobs one at a time. Waiting clients lease and complete them, and another client reads every result.
 pub fn hand_over(address: SocketAddr, workers: u64, jobs: u64) {
     std::thread::scope(|scope| {
         for _ in 0..workers {

@@ -1,7 +1,7 @@
-//! Sends random and modified bytes through the decoder, the sessions and the engine.
+//! Sends random and modified bytes to the decoder, the sessions and the engine.
 //!
-//! Owns the generation of input. The engine's invariants must hold after each piece, and the server must still reply to
-//! a valid command on an open connection at the end.
+//! Owns the generation of input. The engine's invariants must hold after each piece. At the end, the server must still
+//! reply to a valid command on an open connection.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::random::Random;
 use crate::script::{Patience, Wire, World};
 use crate::within::{Pieces, Within};
 
-/// Words that lead to deep states of the decoder.
+/// Words with which random input reaches many states of the decoder.
 const WORDS: [&str; 40] = [
     "add",
     "schedule",
@@ -106,14 +106,14 @@ pub fn nonsense(seed: u64, connections: usize) -> usize {
             bytes.chunks(piece).for_each(|piece| world.send(&who, piece));
             world.pass(Duration::from_millis(random.below(20)));
         }
-        // Every wait ends within a day.
+        // After a day, every wait has ended.
         world.pass(Duration::from_secs(86_400));
         world.receive(&who, Patience::MustNot);
         if world.ended(&who) {
             continue;
         }
-        // Send the rest of the announced data, so that the server treats the next line as a command unless the
-        // announced size is extremely large.
+        // Sends the rest of the announced data. The server then treats the next line as a command, unless the announced
+        // size is extremely large.
         let end = [vec![b'z'; 70_000], b"\r\n\r\ninspect queues 0 1\r\n".to_vec()].concat();
         world.send(&who, &end);
         world.pass(Duration::from_secs(86_400));

@@ -10,7 +10,7 @@ fn page() -> String {
     fs::read_to_string("man/beanpole-workq.7").expect("the page")
 }
 
-/// Returns the required heading of a command in the man page.
+/// Returns the heading that the man page must have for a command.
 fn heading(row: &CommandRow) -> String {
     let mut words = [".It Ic", row.word, row.object].join(" ").trim_end().to_owned();
     for argument in row.arguments.split(' ').filter(|argument| !argument.is_empty()) {
@@ -53,7 +53,7 @@ fn the_page_has_every_reply_and_number() {
     }
 }
 
-/// `true` if the server sends the line. A line of data can repeat data that was typed before.
+/// Returns `true` if the server sends the line. A line of data may repeat data that the reader has typed.
 fn is_reply(line: &str, typed: &[&str]) -> bool {
     line.starts_with(['+', '-']) || line.starts_with("6ba7b810") || line == "ping" && typed.contains(&"ping") || {
         line == "pong" && typed.contains(&"pong")

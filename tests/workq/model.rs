@@ -1,8 +1,8 @@
-//! A naive model of Workq, compared with the server's replies for random schedules on a virtual clock.
+//! A naive model of Workq. Its replies for random schedules on a virtual clock are compared with those of the server.
 //!
-//! Owns a simple implementation of Workq with linear searches. Must not share code with the server. Events are rarely
-//! simultaneous, because commands are a microsecond apart and all durations are whole milliseconds. If two events are
-//! simultaneous, the schedule ends.
+//! Owns a simple implementation of Workq, which uses linear searches. Must not share code with the server. Commands are
+//! a microsecond apart and all durations are whole milliseconds, so that events are rarely simultaneous. If two events
+//! are simultaneous, the schedule ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -35,7 +35,7 @@ pub struct Job {
     pub state: State,
     number: u64,
     run: bool,
-    /// `true` if the job must not be attempted again, because no client waits for its outcome.
+    /// `true` if the job must not be attempted again, because no client waits for its outcome any more.
     last_try: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Model {
     pub now: Micros,
     pub jobs: Vec<Job>,
     pub waiting: BTreeMap<String, (Wait, Micros)>,
-    /// The output that the server must have sent to each client since the last comparison.
+    /// For each client, the output that the server must have sent since the last comparison.
     pub received: BTreeMap<String, String>,
     pub evicted: u64,
     count: u64,
@@ -89,8 +89,8 @@ impl Model {
         self.waiting.iter().filter(|(_, (wait, _))| for_it(wait)).map(|(who, _)| who.clone()).collect()
     }
 
-    /// Returns the first ready job of a queue. Higher priorities precede lower ones. Within a priority, unscheduled
-    /// jobs precede scheduled ones, which are ordered by their times. Otherwise, older jobs precede newer ones.
+    /// Returns the first ready job of a queue. Higher priorities come first. Within a priority, unscheduled jobs
+    /// precede scheduled jobs, which are in the order of their times. Otherwise, older jobs precede newer jobs.
     pub fn head(&self, queue: char) -> Option<&Job> {
         let ready =
             self.jobs.iter().filter(|job| job.queue == queue && matches!(job.state, State::New | State::Pending));
@@ -128,7 +128,7 @@ impl Model {
         self.count
     }
 
-    /// Adds a job for `add`, `schedule` and `run`. Returns `false` if the ID exists.
+    /// Adds the job of an `add`, `schedule` or `run`. Returns `false` if the ID exists.
     pub fn put(&mut self, mut job: Job, run: bool) -> bool {
         if self.job(&job.id).is_some() {
             return false;
@@ -228,7 +228,7 @@ impl Model {
         all
     }
 
-    /// Advances the clock. Returns `false` if two events happen at the same time, because their order is undefined.
+    /// Advances the clock. Returns `false` if two events are simultaneous, because their order is undefined.
     pub fn pass(&mut self, span: Micros) -> bool {
         let target = self.now + span;
         loop {
@@ -275,7 +275,7 @@ impl Model {
         }
     }
 
-    /// Removes an abandoned `run` job, and sends a timeout to the client that waits for it, if any.
+    /// Removes an abandoned job of a `run`. If a client waits for the job, sends a timeout to this client.
     fn end_run(&mut self, id: &str) {
         let runs = |wait: &Wait| matches!(wait, Wait::Run { id: of } if of == id);
         let client = self.waiting.iter().find(|(_, (wait, _))| runs(wait)).map(|(who, _)| who.clone());
@@ -323,7 +323,7 @@ impl Model {
         )
     }
 
-    /// Returns the numbers of ready and of scheduled jobs, as shown by `inspect queue`.
+    /// Returns the number of ready jobs and the number of scheduled jobs, as in the reply to `inspect queue`.
     pub fn counts(&self, queue: char) -> (usize, usize) {
         let count =
             |fits: fn(&State) -> bool| self.jobs.iter().filter(|job| job.queue == queue && fits(&job.state)).count();

@@ -23,7 +23,7 @@ impl One {
     }
 }
 
-/// The original Workq server preferred some names and never served others.
+/// The original Workq server preferred some names, and never served other names.
 #[test]
 fn the_queues_of_a_lease_are_equally_likely() {
     let mut one = One::new();
@@ -40,11 +40,11 @@ fn the_queues_of_a_lease_are_equally_likely() {
         let name = answer.split(' ').nth(2).expect("a name");
         counts[["a", "b", "c"].iter().position(|known| *known == name).expect("a name that was asked for")] += 1;
     }
-    // The expected value is 100, with a standard deviation of 8.
+    // The expected count is 100, with a standard deviation of 8.
     assert!(counts.iter().all(|count| (55..145).contains(count)), "{counts:?}");
 }
 
-/// The original Workq server silently removed a job at its 256th lease.
+/// The original Workq server removed a job silently at its 256th lease.
 #[test]
 fn without_a_limit_a_job_can_be_leased_any_number_of_times() {
     let mut one = One::new();
@@ -57,7 +57,7 @@ fn without_a_limit_a_job_can_be_leased_any_number_of_times() {
     assert!(shown.contains("attempts 300\r\n") && shown.contains("state 3\r\n"), "{shown}");
 }
 
-/// The names of a lease must not affect later leases, even if the server refused the lease because of too many names.
+/// The names in a lease must not affect later leases, even if the server refuses the lease because of too many names.
 #[test]
 fn a_lease_forgets_the_names_before() {
     let (_server, address) = server_with(Config::embedded().with(|config| config.max_watched = 3));

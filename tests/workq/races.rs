@@ -88,7 +88,7 @@ impl Race {
         1 + self.random.below(max)
     }
 
-    /// Executes a command of a client that does not wait, after a random pause. Returns `false` if the schedule ends.
+    /// After a random pause, executes a command of a client that does not wait. Returns `false` if the schedule ends.
     fn step(&mut self) -> bool {
         let idle = if self.random.below(3) == 0 { self.millis() * 1000 } else { 0 };
         if !self.pass(idle + 1) {
@@ -147,7 +147,7 @@ impl Race {
         let mut time = String::new();
         if self.random.below(3) == 0 {
             let start = self.model.now / 1000 + self.millis();
-            // Every command has a unique time in microseconds.
+            // A start time has the same unique microsecond as its command, so that no other event has the same time.
             let start = start * 1000 + self.model.now % 1000;
             job.start = Some(start);
             // The clock starts at 03:33:20.
@@ -194,7 +194,7 @@ impl Race {
             let since = self.model.turn();
             return self.model.start_waiting(who, Wait::Lease { queues, since }, wait);
         }
-        // The server chooses a queue randomly, but must return the first job of that queue.
+        // The server chooses a queue randomly. From this queue, it must return the first job.
         let got = self.got(who);
         let Some(id) = heads.into_iter().find(|id| got.contains(id.as_str())) else {
             self.fail(&format!("{who} got {got:?}, which is no head"));
@@ -233,7 +233,7 @@ impl Race {
         self.send(who, &format!("inspect queue {queue}\r\n"));
         let (got, (ready, scheduled)) = (self.got(who), self.model.counts(queue));
         let expected = format!("+OK 1\r\n{queue} 2\r\nready-len {ready}\r\nscheduled-len {scheduled}\r\n");
-        // A queue without jobs exists only while a client leases from it.
+        // A queue without jobs exists only while a client waits in a lease that names it.
         let unused = got == "-NOT-FOUND\r\n" && !self.model.jobs.iter().any(|job| job.queue == queue);
         if got != expected && !unused {
             self.fail(&format!("{got:?} instead of {expected:?}"));
@@ -246,7 +246,7 @@ impl Race {
     }
 }
 
-/// Plays a schedule. Returns the number of commands with equal replies.
+/// Plays a schedule. Returns the number of commands whose replies were equal.
 pub fn race(seed: u64, steps: usize) -> usize {
     let mut race = Race::new(seed);
     race.history.push(format!("seed {seed}"));

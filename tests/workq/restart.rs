@@ -1,5 +1,5 @@
-//! Tests that jobs survive a restart with a log, and that their times continue. In the original Workq server, a restart
-//! reset the times of jobs.
+//! Tests that jobs survive a restart with a log, and that times continue to pass. In the original Workq server, a
+//! restart reset the times of jobs.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -42,13 +42,13 @@ fn start_with(folder: &Path, config: Config) -> (Server, Client) {
     (server, client)
 }
 
-/// Sends a command and reads `lines` lines of the reply.
+/// Sends a command. Reads and returns `lines` lines of the reply.
 fn ask(client: &mut Client, text: &str, lines: usize) -> Vec<String> {
     client.send(text);
     (0..lines).map(|_| client.line().to_owned()).collect()
 }
 
-/// Returns the reply to `inspect job` from the key `max-attempts` on, excluding times.
+/// Returns the reply to `inspect job`, beginning with the key `max-attempts`, without times.
 fn look(client: &mut Client, number: u64) -> String {
     let lines = ask(client, &format!("inspect job {}\r\n", id(number)), 1);
     if lines[0] == "-NOT-FOUND" {
@@ -123,7 +123,7 @@ fn times_continue_while_the_server_is_down() {
     assert!(look(&mut client, 3).ends_with("state 0"));
 }
 
-/// The client that leased the job has disconnected, and an administrator has shortened the limit for leases without a
+/// The client that leased the job has disconnected. An administrator has lowered the limit for leases of jobs without a
 /// time to run.
 #[test]
 fn a_restart_applies_the_new_limit_to_leases_without_a_time_to_run() {

@@ -1,5 +1,5 @@
-// Preloaded with node -r: makes libraries without TLS support use TLS. Sockets of net.createConnection trust
-// the authority in COMPAT_CA and check that the certificate is valid for localhost.
+// `node -r` preloads this file, which makes libraries without TLS support use TLS. Sockets of net.createConnection
+// trust the authority in COMPAT_CA and check that the certificate is valid for localhost.
 'use strict';
 
 const fs = require('fs');

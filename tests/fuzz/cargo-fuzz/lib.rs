@@ -1,4 +1,4 @@
-//! Exposes the targets of `tests/fuzz` to cargo-fuzz.
+//! Makes the targets of `tests/fuzz` available to cargo-fuzz.
 //!
 //! Contains no targets of its own. Includes the same files as the test `tests/fuzz.rs`.
 

@@ -23,11 +23,11 @@ pub struct TurnScratch {
 pub struct Core {
     pub journal: Journal,
     pub engine: Engine,
-    /// The next deadline, or `NEVER` after the timer has handled it.
+    /// The next deadline, or `NEVER` after the timer thread has handled it.
     pub due: Option<Time>,
 }
 
-/// A placeholder for the engine, which never defers work.
+/// A stub of the engine, which never defers work.
 #[derive(Debug, Default)]
 pub struct Engine;
 
@@ -57,10 +57,10 @@ pub struct Hub {
     pub clock: Clock,
     pub alarm: Alarm,
     pub memory: Memory,
-    /// A bit set of positions. Replies with these positions do not acknowledge a put, so they can be sent while the
+    /// A bit set of log positions. Replies with these positions do not acknowledge a put, so they can be sent while the
     /// disk fails.
     pub lesser: AtomicU64,
-    /// How often the timer has handled a deadline.
+    /// The number of deadlines that the timer thread has handled.
     pub served: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! The files of the server that several threads use, unchanged, in a minimal environment.
+//! The unchanged files of the server that several threads use, in a minimal environment.
 //!
 //! Includes the outbox and its messages, the replies that wait for the log, the log's threads except for the segments
 //! thread, and the alarm.
@@ -14,7 +14,7 @@ pub mod durability;
 pub mod hub;
 pub mod socket;
 
-/// A memory account without a limit.
+/// A stub of the memory account, without a limit.
 pub mod memory {
     pub const CONNECTION_COST: u64 = 0;
 
@@ -37,7 +37,7 @@ pub mod clock {
     pub use super::hub::Clock;
 }
 
-/// A log of slow commands that stays empty.
+/// A stub of the reports of slow commands, which is always empty.
 pub mod reports {
     pub struct SlowReply;
 
@@ -46,7 +46,7 @@ pub mod reports {
     }
 }
 
-/// Log space without a limit, and a log that stores bodies immediately.
+/// A stub for log space without a limit, and for a log that stores bodies immediately.
 pub mod space {
     #[derive(Debug, Default)]
     pub struct Space;
@@ -66,7 +66,7 @@ pub mod space {
     }
 }
 
-/// A segments thread that does nothing.
+/// A stub of the segments thread, which does nothing.
 pub mod segments {
     use super::{durability::Durability, hub::Hub};
 

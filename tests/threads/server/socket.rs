@@ -7,25 +7,25 @@ use std::sync::Arc;
 
 use crate::shims::{Mutex, Ordering};
 
-/// A check that is called for each byte. Panics if the byte must not be sent yet.
+/// A check that is called for each byte. It panics if the byte must not be sent yet.
 pub type Look = Arc<dyn Fn(u8) + Send + Sync>;
 
 #[derive(Default)]
 struct Pipe {
     arrived: Vec<u8>,
-    /// The number of bytes that the socket accepts before the peer reads.
+    /// The number of bytes that the socket accepts before the peer reads again.
     room: usize,
-    /// `true` if the socket was full during a write. The thread that makes room must then notify the owner, as the
-    /// poller does.
+    /// `true` if the socket was full during a write. The thread that then makes room must notify the owner, like the
+    /// poller.
     full: bool,
     busy: bool,
 }
 
-/// A placeholder for the peer's address, which the scenes do not use.
+/// A stub of the peer's address, which the scenes do not use.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress;
 
-/// Clones refer to the same end of a connection.
+/// One end of a connection. Clones refer to the same end.
 #[derive(Clone)]
 pub struct Stream(Arc<Mutex<Pipe>>, Look);
 
@@ -61,8 +61,8 @@ impl Stream {
         0
     }
 
-    /// Simulates a read by the peer, after which the socket accepts `bytes` bytes. Returns `true` if the socket was
-    /// full during a write.
+    /// Simulates that the peer reads, so that the socket accepts `bytes` bytes. Returns `true` if the socket was full
+    /// during a write.
     pub fn make_room(&self, bytes: usize) -> bool {
         let mut pipe = self.0.lock();
         pipe.room = pipe.room.max(bytes);
@@ -79,7 +79,7 @@ pub fn anything() -> Look {
     Arc::new(|_| {})
 }
 
-/// Permits a byte only if the log is durable up to the position encoded in the byte.
+/// Returns a check that permits a byte only if the log is durable up to the position that the byte contains.
 pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
         let durable = hub.durability().wal.durable();

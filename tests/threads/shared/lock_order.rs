@@ -1,5 +1,5 @@
-//! The server's ranked locks, implemented with shuttle. Unlike in all other tests, the locks do not check the
-//! lock order, because shuttle runs all threads on one system thread.
+//! The server's ranked locks, implemented with shuttle. These locks do not check the lock order, because shuttle runs
+//! all threads on one system thread.
 
 pub use crate::shims::{Condvar, MutexGuard};
 
@@ -10,7 +10,7 @@ pub const HELD_REPLIES: u8 = 8;
 
 pub type LeafMutex<T> = Mutex<T, 13>;
 
-/// A lock with the given rank, which is ignored.
+/// A lock whose rank is ignored.
 #[derive(Debug, Default)]
 pub struct Mutex<T, const RANK: u8>(crate::shims::Mutex<T>);
 

@@ -1,6 +1,6 @@
 //! Minimal versions of the items in `shared` that the server's files import.
 //!
-//! Locks do not check the lock order, leases never expire, and the atomics are those of the crate `shuttle`.
+//! Locks do not check the lock order, leases never expire, and the atomics are those of shuttle.
 
 #[allow(dead_code)]
 pub mod lock_order;
