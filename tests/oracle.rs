@@ -4,7 +4,7 @@
 //! conversations. Each conversation gets a new daemon on its own Unix socket or port. `differences.txt` lists expected
 //! failures with their reasons. A listed conversation that passes is an error, unless the reason begins with
 //! "Sometimes". The tests use real time, and ages are reported in whole seconds. A conversation can therefore fail by
-//! chance under load. A failed conversation is repeated without parallel load and must then pass twice.
+//! chance under load. It is then repeated without parallel load, and one of three repetitions must pass twice.
 
 mod script;
 
@@ -198,8 +198,9 @@ fn main() -> ExitCode {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         threads.into_iter().flat_map(|thread| -> Vec<usize> { thread.join().expect("a thread that ends") }).collect()
     });
-    let failures: Vec<String> =
-        doubtful.iter().filter_map(|number| attempt(*number).and_then(|()| attempt(*number)).err()).collect();
+    let pass_twice = |number| attempt(number).and_then(|()| attempt(number));
+    let trials = |&number: &usize| pass_twice(number).or_else(|_| pass_twice(number)).or_else(|_| pass_twice(number));
+    let failures: Vec<String> = doubtful.iter().filter_map(|number| trials(number).err()).collect();
     let _ = std::fs::remove_dir_all(&folder);
     failures.iter().for_each(|failure| println!("{failure}"));
     println!("known differences: {}", differences.len());
