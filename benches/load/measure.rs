@@ -106,7 +106,7 @@ impl<'a> Span<'a> {
         Span { server, usage: server.usage(), own: own_cpu(), start: Instant::now() }
     }
 
-    /// Ends the span after this number of completed operations.
+    /// Ends the span now. `operations` were completed during the span.
     pub fn end(self, operations: u64, times: &Histogram) -> Work {
         let seconds = self.start.elapsed().as_secs_f64();
         let own = own_cpu() - self.own;

@@ -218,7 +218,7 @@ fn value(text: &str, name: &str) -> u64 {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a directory next to the build directory. In a memory file system, syncs would be too cheap.
+    /// Creates a directory next to the executable. In a temporary directory in memory, syncs would be too cheap.
     pub fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -34,8 +34,8 @@ const STYLE: &str = "\
 
 type Pair = (f64, f64);
 
-/// Draws `results` as SVG. Omits rows without values, because a quick run does not measure all scenarios. Returns
-/// `None` if the results contain no value of beanstalkd.
+/// Draws `results` as SVG. Omits scenarios that were not measured, as in a quick run. Returns `None` if no scenario has
+/// the processor times of both servers.
 pub fn draw(results: &str) -> Option<String> {
     let costs: Vec<(&str, Pair)> =
         COSTS.iter().filter_map(|(scenario, words)| Some((*words, cost(results, scenario)?))).collect();

@@ -30,8 +30,7 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
             let name = segment_name(number);
             match copy(from, to, &name) {
                 Ok(()) => {}
-                // A record in a newer segment, which a later pass copies, states that the removed segment is not
-                // needed.
+                // A newer segment, which a later pass copies, records that the removed segment is not needed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     vanished = true;
                     forget_up_to(to, number)?;

@@ -154,8 +154,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         }
         in_file(&name, file.sync())?;
     }
-    // A power failure may undo the removal of a segment. If the segment was never synced, it may reappear damaged,
-    // which would invalidate the record that states that the segment is not needed. Therefore, sync the segment first.
+    // A power failure can undo the removal of a segment. If the segment was never synced, it can reappear damaged. The
+    // damage would invalidate the record that the segment is not needed. Therefore, sync the segment first.
     for name in reading.stale.iter().map(|&number| segment_name(number)) {
         in_file(&name, storage.open(&name).and_then(|file| file.sync()))?;
     }

@@ -67,7 +67,7 @@ impl Survey {
         while let Some((number, limit)) = next {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
-                // The log may not need a missing segment that is older than all others.
+                // If no older segment exists, the missing segment is possibly not needed, so it is not reported.
                 if lower.is_some() {
                     self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
                 }

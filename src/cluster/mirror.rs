@@ -1,5 +1,5 @@
 //! A standby's copy of the active server's binlog, in an ordinary directory. The position is saved after the binlog
-//! files are synced, so a crash can only cause operations to be repeated. Must not claim the shared log.
+//! files are synced, so the only effect of a crash is that operations are repeated. Must not claim the shared log.
 //! Enforces promise P35 of beanpole-promises(7).
 
 use std::collections::BTreeMap;

@@ -384,7 +384,7 @@ impl Node {
         let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
         let (member, path) = (self.member.clone(), self.path.clone());
         let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
-        // Remove bodies for which the previous server wrote no record. The local file may not exist.
+        // Remove bodies for which the previous server wrote no record. A local file can be missing.
         for name in shipper.created().keys().filter(|name| name.starts_with(STAGE)) {
             let _ = storage.remove(name);
         }

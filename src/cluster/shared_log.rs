@@ -88,7 +88,7 @@ pub trait SharedLog: Send + Sync {
     /// Returns the name of the server that an operator wants to become active, or an empty name.
     fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
     fn request_switch(&self, node: &[u8]) -> io::Result<()>;
-    /// Publishes the state of the server `node`, which consists of words. Returns the previous state.
+    /// Publishes `state`, which consists of words, for the server `node`. Returns the previous state.
     fn publish(&self, node: &str, state: &str) -> io::Result<String>;
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
     fn retire(&self, node: &str) -> io::Result<()>;

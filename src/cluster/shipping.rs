@@ -22,7 +22,7 @@ const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
 /// The maximum time for which a body stays in the shared log without a record that refers to it.
 const STAGED: Duration = Duration::from_secs(5);
-/// The duration of a lease, from the start of a request by the active server that the shared log later confirms.
+/// A request that the shared log confirms extends the active server's lease to this time after the request was sent.
 pub const LEASE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
 /// The maximum number of appends in flight. The shared log serializes appends, so a larger number has no advantage.

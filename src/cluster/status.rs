@@ -135,7 +135,7 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Waits until the server's copy contains all entries that exist now, which shortens the interruption of service. Fails
+/// Waits until the server's copy contains all entries that exist now, to shorten the interruption of service. Fails
 /// if the server has ended, or does not catch up before `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;

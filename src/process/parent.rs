@@ -1,4 +1,4 @@
-//! The relation to the parent process: a background mode with a PID file, for the program name gearmand, and options
+//! The relation to the parent process: the background mode and PID file of the program name gearmand, and options
 //! that tie the program to its parent, such as a test suite, a Makefile or a supervisor.
 
 use std::fs::{File, OpenOptions};

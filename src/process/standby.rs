@@ -1,5 +1,5 @@
-//! A server of a cluster: standby, activation and restart. A server that may no longer reply replaces itself with a new
-//! process, which closes all connections and drops all state.
+//! A server of a cluster: standby, activation and restart. A server that must no longer reply replaces itself with a
+//! new process, to close all connections and drop all state.
 
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,8 +104,8 @@ impl Follower {
     }
 }
 
-/// Starts a server without a queue on the HTTP addresses, which reports the standby role. A relay listens on the TCP
-/// addresses, so this server then uses a separate port.
+/// On the HTTP addresses, starts a server without a queue that reports the standby role. If a relay listens on the TCP
+/// addresses, this server uses a separate port.
 fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);
@@ -170,7 +170,7 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     services
 }
 
-/// Restarts the process when the server may no longer reply. When another server should take over, sets the returned
+/// Restarts the process when the server must no longer reply. When another server should take over, sets the returned
 /// flag and stops the server cleanly.
 pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::Result<Arc<AtomicBool>> {
     let switching = Arc::new(AtomicBool::new(false));

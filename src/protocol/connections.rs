@@ -189,7 +189,7 @@ impl<'a> Connections<'a> {
         self.registry.get(it.client).map_or(unnamed, |info| info.wire)
     }
 
-    /// Omits tubes that the requesting client may not view, and their jobs.
+    /// Omits tubes that the requesting client has no right to view, and their jobs.
     pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
         use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);

@@ -281,7 +281,7 @@ pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     waited
 }
 
-/// Returns `false` if the protocol has no message for the event. A waiting client then continues to wait.
+/// Returns `false` if the protocol has no message for the event. In that case, a waiting client continues to wait.
 pub fn notify(event: &Event, engine: &Engine, clients: &mut ClientRegistry, host: &dyn Host, out: &mut Output) -> bool {
     let before = out.len();
     match clients.get_mut(event.client()) {

@@ -71,7 +71,7 @@ impl Upload {
         if self.filled == self.size || self.is_dropped {
             return None;
         }
-        // Initialize a small window, because most of the capacity may never be used.
+        // Initialize a small window, because most of the capacity is possibly never used.
         if filled == self.bytes.len() {
             self.bytes.resize(self.bytes.capacity().min(filled + WINDOW).min(self.size as usize), 0);
         }

@@ -87,7 +87,7 @@ impl Clock {
         }
     }
 
-    /// `true` if time moves only from deadline to deadline. All due work then precedes the next command.
+    /// `true` if time advances only on request and stops at each deadline. All due work precedes the next command.
     pub fn is_manual(&self) -> bool {
         matches!(self, Clock::Manual(_))
     }

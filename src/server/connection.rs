@@ -375,7 +375,7 @@ impl Connection {
         }
         let mut bytes = &thread.buffer[input.clone()];
         while self.backlog().pending.len() + 1 < BATCH {
-            // Frequent requests have a separate branch, which saves a copy.
+            // Frequent requests have a separate branch, to save a copy.
             if let Some(request) = self.dialogue.next_plain(&mut bytes, &limits) {
                 self.store(&mut first, request);
             } else if let Some(request) = self.dialogue.next(&mut bytes, &limits) {
@@ -444,7 +444,7 @@ impl Connection {
         true
     }
 
-    /// Sends the replies of a turn, whose input the caller is about to overwrite.
+    /// Sends the replies of a turn. The caller is about to overwrite the input of the turn.
     #[inline(always)] // for speed
     fn finish(&mut self, input: &[u8], out: &mut Output, has_output: bool, hub: &Hub) {
         if self.has_pending() {

@@ -1,6 +1,6 @@
 //! The output side of one connection, which several threads share, and the inbox of the pool thread that owns it.
 //!
-//! A thread appends a reply while it holds the engine's lock, which determines the order, and sends the reply without
+//! A thread appends a reply while it holds the engine's lock, to keep the replies in order, and sends the reply without
 //! the lock. Only one thread at a time writes to the socket, so a reply never overtakes an earlier reply.
 
 use std::io::{self, ErrorKind, IoSlice};
@@ -55,7 +55,7 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct OutboxState {
-    /// `None` without pending output, which saves memory for idle connections.
+    /// `None` without pending output, to save memory for idle connections.
     unsent: Option<Box<Unsent>>,
     /// `true` while the client waits for an event and its later commands stay unread.
     waiting: bool,
@@ -371,7 +371,7 @@ impl Outbox {
         false
     }
 
-    /// Sends events, unless the socket was full at the last attempt: the poller then notifies the owner.
+    /// Sends events, unless the socket was full at the last attempt. In that case, the poller notifies the owner.
     pub fn flush_events(&self, spare: &mut Output) {
         let state = self.state.lock();
         if state.stuck().is_none() || state.writer != Writer::None {
@@ -417,7 +417,7 @@ impl Outbox {
                     }
                     break;
                 }
-                // New output may not be durable yet. The thread that ends the delay sends the output.
+                // New output is possibly not durable yet. The thread that ends the delay sends the output.
                 Ok(()) if state.delay_reasons > 0 => {
                     wakes = false;
                     break;

@@ -204,7 +204,7 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
 /// Switches to the user. Also drops all supplementary groups and capabilities permanently.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
-        // The process already runs as this user, and may not be allowed to switch.
+        // The process already runs as this user, and possibly has no permission to switch.
         return system::drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));

@@ -1,5 +1,5 @@
-//! Listener threads, one per listening address, which block in `accept`, and hand connections to pool threads or reject
-//! them. If file descriptors or memory run out, a listener thread waits and tries again.
+//! Listener threads, one per listening address. Each blocks in `accept`, and hands connections to pool threads or
+//! rejects them. If file descriptors or memory run out, a listener thread waits and tries again.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -173,7 +173,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Takes the first connection. The flag is `true` if the connection has the given token.
+    /// Takes the first connection. The `bool` is `true` if the connection has the given token.
     pub fn take(&self, token: Token) -> Option<(Arrival, bool)> {
         let arrival = self.waiting.lock().pop_front()?;
         let is_match = arrival.token() == token;

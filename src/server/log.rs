@@ -19,7 +19,7 @@ use crate::shared::files;
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// The wait for stderr in milliseconds. Then, lines are dropped, because threads that serve clients also log lines.
+/// Lines are dropped after this wait for stderr in milliseconds, because threads that serve clients also log lines.
 const PATIENCE: u16 = 250;
 
 /// RFC 5424, section 6.2.1: daemons.
@@ -131,7 +131,7 @@ fn write_to_stderr(record: &Record, form: LogForm, lost: &mut u64, now: SystemTi
     }
     let mut lines = line(record, form, now);
     if *lost > 0 {
-        // Write once, because a second write may not fit into the pipe.
+        // Write only once, because the pipe may lack space for a second write.
         let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
         let mut warning = Record::builder();
         warning.level(Level::Warn);

@@ -443,7 +443,7 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
 
 fn bind_first(name: (&str, u16), tls: bool) -> io::Result<Bound> {
     let mut failed = None;
-    // During boot, name servers may not be reachable yet.
+    // During boot, name servers are possibly not reachable yet.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
         match Bound::tcp(address, tls) {

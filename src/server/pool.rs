@@ -228,8 +228,8 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// First drops unauthenticated connections, then those that use the most memory. Active connections are only
-    /// dropped if the shortage persists and connections exceed their share. Returns the time until the next check.
+    /// First drops unauthenticated connections, then those that use the most memory. Active connections are
+    /// dropped only if the shortage persists and connections exceed their share. Returns the time until the next check.
     fn drop_heavy(&mut self) -> Option<Duration> {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
@@ -318,7 +318,7 @@ impl PoolThread {
         }
     }
 
-    /// Returns the key of the connection, which may be new, or `None` if the connection has ended.
+    /// Returns the key of a new or known connection, or `None` if the connection has ended.
     fn number_of(&mut self, token: Token) -> Option<usize> {
         loop {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {

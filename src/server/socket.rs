@@ -126,7 +126,7 @@ impl fmt::Display for PeerAddress {
 
 /// A blocking listener. The `accept` methods of the mio types create non-blocking connections with one system call.
 pub enum Listener {
-    /// The flag is `true` for TLS.
+    /// The `bool` is `true` for TLS.
     Tcp(TcpListener, bool),
     Unix(UnixListener, Option<SocketFile>),
 }

@@ -20,7 +20,7 @@ pub const CHECK: Duration = Duration::from_millis(500);
 /// leave the space unused.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// The maximum number of waits, because compaction can use up the space. Then, the command is executed or refused.
+/// The maximum number of waits, in case compaction uses up the space. Afterwards, the command is executed or refused.
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for or has not used yet.

@@ -97,7 +97,7 @@ impl HttpConnections {
     }
 
     /// Returns the connections that can be closed, in the order of closing, and the time until the next check. The
-    /// flags mean that a connection is past its limit, and that it is used. `ask` returns the state of a connection.
+    /// `bool`s are `true` if a connection is past its limit, and if it is used. `ask` returns a connection's state.
     pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Vec<HttpSuspect>, Option<Duration>) {
         if self.all.is_empty() {
             return (Vec::new(), None);

@@ -49,8 +49,8 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Returns the relative cost of a cipher suite on this machine. The cheapest suite wins even if the client prefers
-/// another, which is often AES-256 with SHA-384, for which processors have no instructions. All suites are secure.
+/// Returns the relative cost of a cipher suite on this machine. The cheapest suite wins. Clients often
+/// prefer AES-256 with SHA-384, but processors have no instructions for SHA-384. All suites are secure.
 fn cost(suite: CipherSuite) -> u8 {
     use CipherSuite::*;
     match suite {
@@ -236,7 +236,7 @@ impl TlsSession {
                 Ok(ConnectionState::PeerClosed) => ended = true,
                 Ok(ConnectionState::Closed) => (ended, more) = (true, false),
                 Ok(_) => more = false,
-                // Try once more, which creates the alert.
+                // Try once more, to create the alert.
                 Err(error) if failed.is_none() => failed = Some(error),
                 Err(_) => more = false,
             }

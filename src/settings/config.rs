@@ -252,7 +252,7 @@ pub fn connection_limit(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }
 
-/// Returns [`LOCAL_CONNECTIONS`], or fewer if the process can only open few `files`.
+/// Returns [`LOCAL_CONNECTIONS`], or fewer if the number of `files` that the process can open is small.
 pub fn local_connections(files: usize) -> usize {
     LOCAL_CONNECTIONS.min(files / 16)
 }

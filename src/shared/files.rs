@@ -158,7 +158,7 @@ impl FilePlace {
         Ok(true)
     }
 
-    /// Opens a file, which is created if it is missing. The flag is `true` if the file is new.
+    /// Opens a file, and creates it if it is missing. The returned `bool` is `true` if the file is new.
     pub fn open(path: &Path, flags: OFlag) -> io::Result<(File, bool, FileEntry)> {
         let place = FilePlace::resolve(path, true)?;
         let (file, is_new) = match place.create(&place.name, flags) {

@@ -25,7 +25,7 @@ impl Health {
 pub struct LogFigures {
     pub oldest: u64,
     pub current: u64,
-    /// Records that compaction has rewritten.
+    /// The number of records that compaction has rewritten.
     pub migrated: u64,
     pub written: u64,
     /// Unreadable regions that were skipped at startup.

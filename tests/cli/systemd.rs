@@ -225,7 +225,7 @@ fn sighup_is_ignored_without_files_to_reload() {
 }
 
 /// The address is reserved for documentation and not assigned to any interface. After this exit status, each unit file
-/// restarts the service without a limit, because an administrator may assign the address later.
+/// restarts the service any number of times, because an administrator may assign the address later.
 #[test]
 fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);

@@ -307,7 +307,7 @@ impl State {
         self.random = Random::new(seed ^ 0xabcd);
     }
 
-    /// Counts an operation. The flag in an error is `true` if the disk stops at this operation.
+    /// Counts an operation. The `bool` in an error is `true` if the disk stops at this operation.
     fn operation(&mut self, operation: Operation) -> Result<(), (io::Error, bool)> {
         let stops = !self.crashed && self.operations >= self.crash_at;
         self.crashed |= stops;
@@ -389,7 +389,7 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // Either discards the unsynced data, or treats it as written, as Linux does after a failed sync.
+                // The unsynced data is lost. Unless `forget`, reads still return it, as in Linux after a failed sync.
                 let forget = self.random.once_in(2);
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.pending.clear();

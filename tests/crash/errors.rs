@@ -305,7 +305,7 @@ fn a_large_kick_on_a_full_disk_leaves_space_for_deletes() {
             life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
             life.settle();
         }
-        // The disk is full from now on, which the log has not noticed yet.
+        // The disk is full from now on, but the log has not noticed it yet.
         disk.set_capacity(disk.used(""));
         assert_eq!(life.health(), Health::Ok);
         assert!(life.kick_all(client) < size / 4, "seed {seed}: there is no room for all");

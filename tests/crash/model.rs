@@ -241,8 +241,8 @@ impl Job {
         let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
             None => {
-                // If the lease expires in the command that finishes the job, the log may contain only the end of the
-                // lease.
+                // If the lease expires in the command that finishes the job, a truncated log can contain the end of the
+                // lease without the deletion.
                 if before.state == 'l' {
                     let mut lost = before.clone();
                     lost.history[1] += 1;

@@ -1,4 +1,4 @@
-//! Tests specific histories of jobs with options that random runs find too rarely.
+//! Tests histories that random runs find too rarely. The jobs in these histories have options.
 //!
 //! Contains one test for each past or potential defect in outcomes, leases and repeated submissions.
 

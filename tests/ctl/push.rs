@@ -229,7 +229,7 @@ fn waiting_for_an_endpoint_is_no_try() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// A worker that stops does not wait for a busy endpoint, but releases the job, which the server counts as an attempt.
+/// A worker that stops releases its job instead of waiting for a busy endpoint. The release counts as an attempt.
 /// After the last attempt, the job must be buried with a reason.
 #[test]
 fn the_last_attempt_at_a_busy_endpoint_has_a_reason() {

@@ -141,7 +141,7 @@ fn restoring_over_an_older_copy_revives_no_jobs() {
         let daemon = home.start(&["-f0", "-s", SEGMENT]);
         let mut client = daemon.client();
         deleted.iter().for_each(|&id| assert!(client.peek(id).is_err(), "job {id} came back on day {day}"));
-        // The older copy contains segments that the server now removes.
+        // These puts and deletes make the server remove segments that the older copy still contains.
         let jobs: Vec<u64> = (0..120).map(|_| client.put(&[b'r'; 300], 0, 0, 60).expect("a job")).collect();
         for &id in &jobs[stay..] {
             client.delete(id).expect("a job to delete");

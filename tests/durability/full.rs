@@ -67,7 +67,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(total(client), jobs.len() as u64);
 }
 
-/// Checks that commands work that need no disk space.
+/// Checks that commands work if they need no disk space.
 fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(state(client), "full");
     for _ in 0..20 {
@@ -86,7 +86,7 @@ fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Ve
     }
 }
 
-/// Counts the log messages that the disk is full, and the messages that it has recovered.
+/// Returns the number of log messages about a full disk, and the number of messages about its recovery.
 fn counts(log: &str) -> (usize, usize) {
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
     (count(" refused"), count("taken again"))

@@ -48,8 +48,7 @@ fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     wait_until("the state is ok", || state(client) == "ok");
     let log = daemon.log();
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
-    // Each change of the state is logged once. The log may have been full before the failure, which adds one pair of
-    // messages.
+    // Each change of the state is logged once. A log that was full before the failure adds one pair of messages.
     assert!((1..=2).contains(&count(" refused")), "{log}");
     assert!((1..=2).contains(&count("taken again")), "{log}");
 }
@@ -128,7 +127,7 @@ fn a_file_size_limit_does_not_stop_the_server() {
     assert_eq!(total(&mut client), others);
 }
 
-/// Fills several segments with live jobs. After this, the server writes nothing until a client sends a command.
+/// Fills several segments with live jobs. Afterwards, the server writes nothing until a client sends a command.
 fn fill(home: &Home) -> (Daemon, Client, Jobs) {
     let daemon = home.start(&OPTIONS);
     let mut client = daemon.client();

@@ -43,7 +43,7 @@ impl Bytes<'_> {
         TUBES[usize::from(self.byte()) % TUBES.len()]
     }
 
-    /// Returns a duration, which is a multiple of 250 ms.
+    /// Returns a multiple of 250 ms.
     fn span(&mut self) -> Span {
         Span::from_millis(u64::from(self.byte() % 16) * 250)
     }

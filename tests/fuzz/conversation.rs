@@ -1,4 +1,4 @@
-//! Sends random bytes from several clients to a server, to test the decoders and sessions of a protocol.
+//! Tests the decoders and sessions of a protocol: several clients send random bytes to a server.
 //!
 //! Owns the translation of bytes to a conversation. The replies must not depend on how the input is split into pieces.
 //! At the end, the engine's invariants are checked. The server has no log, no threads, and a manual clock.
@@ -17,7 +17,7 @@ use crate::random::Random;
 /// The first two clients use the protocol under test. The other clients use beanstalk.
 const CLIENTS: usize = 4;
 
-/// The first of the input bytes that select a client. The selected client sends the bytes that follow.
+/// Input bytes from this value to `PASS - 1` select the client that sends the following bytes.
 const CLIENT: u8 = 0xf8;
 /// Input byte that advances the clock, followed by the time in tenths of a second.
 const PASS: u8 = 0xfc;

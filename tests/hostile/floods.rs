@@ -94,7 +94,7 @@ fn a_hundred_thousand_commands_in_one_write() {
     calm(&daemon);
 }
 
-/// Checks that the server serves clients, without putting a job, because the tests expect consecutive IDs.
+/// Checks that the server serves clients. Puts no job, because the tests expect consecutive IDs.
 fn serves_without_jobs(daemon: &Daemon) {
     Wire::to(daemon).ask("list-tube-used", "USING default");
 }

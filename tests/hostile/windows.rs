@@ -210,8 +210,8 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
     let body = vec![b'x'; BODY];
     let mut producer = Wire::to(&daemon);
     let mut slow: Vec<TcpStream> = Vec::new();
-    // On a slow machine, memory may never be exhausted, because the server drops clients that have not read for a
-    // second.
+    // On a slow machine, memory is possibly never exhausted, because the server drops clients that have not read for
+    // a second.
     while slow.len() < 20 {
         producer.send(format!("put 0 0 60 {BODY}\r\n"));
         producer.send(&body);
@@ -253,7 +253,7 @@ fn unread_long_lists_are_charged() {
     (0..TUBES).for_each(|number| assert_eq!(operator.line(), format!("WATCHING {}", number + 2)));
     let length = 4 + "- default\n".len() + TUBES * 203;
     let mut readers = Vec::new();
-    // On a slow machine, memory may never be exhausted, because the server drops clients that do not read.
+    // On a slow machine, memory is possibly never exhausted, because the server drops clients that do not read.
     while readers.len() < 20 {
         let mut reader = narrow(&daemon);
         reader.write_all(b"list-tubes\r\n").expect("an open connection");

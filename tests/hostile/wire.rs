@@ -134,7 +134,7 @@ pub fn figure(client: &mut Client, command: &str, key: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// Returns the value of a key in `stats`, which it requests over a new connection.
+/// Requests `stats` over a new connection. Returns the value of a key.
 pub fn stat(daemon: &Daemon, key: &str) -> u64 {
     figure(&mut daemon.client(), "stats", key)
 }

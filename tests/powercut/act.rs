@@ -47,7 +47,7 @@ pub enum Act {
         bound: u64,
     },
     KickJob(String),
-    /// Runs a schedule. Then puts a duplicate, whose reply contains the ID of the copy.
+    /// Runs a schedule, and then puts a duplicate of the copy, because the reply contains the copy's ID.
     Run {
         key: String,
         tube: String,

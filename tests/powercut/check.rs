@@ -320,7 +320,7 @@ impl Found<'_> {
         missing.iter().filter_map(|step| self.lane.steps[step].told).min()
     }
 
-    /// Returns the event index at which the command was sent that made the last of the first `count` changes.
+    /// Returns the event index at which the command that made the last of the first `count` changes was sent.
     fn last_sent(&self, count: usize) -> Option<usize> {
         self.span.changes[..count].last().map(|(step, _)| self.lane.steps[step].sent)
     }

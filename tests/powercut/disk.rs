@@ -384,7 +384,7 @@ impl Disk {
         self.pending = rest;
     }
 
-    /// Returns the event index of the first write that may not be durable.
+    /// Returns the event index of the first write that is possibly not durable.
     pub fn first_unsynced(&self) -> usize {
         let logs = self.current.files.iter().filter(|(path, _)| *path != LOCK);
         let first = logs.filter_map(|(_, number)| self.objects[*number].first_unsynced()).min().unwrap_or(usize::MAX);

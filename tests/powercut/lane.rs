@@ -328,7 +328,7 @@ impl Lane {
         Ok(reply)
     }
 
-    /// Applies the effect of a command, which its reply determines, to the book.
+    /// Applies the effect of a command to the book. The reply determines the effect.
     pub fn settle(&mut self, step: u64, act: &Act, reply: &Reply) {
         if let Some(key) = act.about(reply).filter(|_| !is_refusal(&reply.line)) {
             self.trace.mark(&format!("about {} {step} {key}", self.number));
@@ -370,7 +370,7 @@ impl Lane {
         self.talk(daemon, wire, seat)?.hears_within(time)
     }
 
-    /// Executes random commands of one protocol, in most cases only one command.
+    /// Executes one random command or, less often, a batch of up to seven commands of one protocol.
     pub fn step(&mut self, daemon: &Daemon) -> Result<()> {
         let wire = self.random.pick(&self.wires.clone());
         let breath = if self.failing || !self.random.once_in(3) { 1 } else { 2 + self.random.below(6) };

@@ -17,7 +17,7 @@ pub enum Promise {
     New,
     /// The reply reports a change. While the disk fails, the reply is sent before the change is durable.
     Change,
-    /// The reply reports a change of another client. This change may not be durable yet.
+    /// The reply reports a change of another client. This change is possibly not durable yet.
     Hearsay,
     None,
 }

@@ -53,7 +53,7 @@ pub trait World {
     fn drain(&mut self);
 }
 
-/// The expectation of a caller that waits for bytes, which determines the timeout.
+/// What a caller that waits for bytes expects. Determines the timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
     /// Bytes must arrive.

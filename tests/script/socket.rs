@@ -10,7 +10,7 @@ use super::{Patience, Wire, World};
 
 const MUST: Duration = Duration::from_secs(300);
 
-/// Time limit for expected bytes. Another server may never send them.
+/// Time limit for expected bytes. Another server possibly never sends them.
 const SHOULD: Duration = Duration::from_secs(5);
 
 /// Maximum length of an input that is sent byte by byte.

@@ -228,7 +228,7 @@ fn step(line: &str) -> Option<(&str, What)> {
     (!who.is_empty()).then_some((who, what))
 }
 
-/// Returns the type of a packet, which the text contains as a name or number, and the text of the packet's body.
+/// Returns the type of a packet, given as a name or number, and the text of the packet's body.
 fn packet(text: &str) -> Option<(u32, &str)> {
     let (name, body) = text.split_once(' ').unwrap_or((text, ""));
     Some((name.parse().ok().or_else(|| packets::kind(name))?, body))

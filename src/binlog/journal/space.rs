@@ -22,8 +22,8 @@ impl Journal {
         DELETE as u64 * self.jobs + self.group_ends + KEPT
     }
 
-    /// Returns the usable bytes in the current segment and the prepared segments. The next record may not fit at the
-    /// end of a segment, which therefore does not count.
+    /// Returns the usable bytes in the current segment and the prepared segments. The end of a segment does not
+    /// count, because the next record may be too large for it.
     pub(super) fn ahead(&self) -> u64 {
         if self.unusual == 0 {
             return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
@@ -251,7 +251,7 @@ impl Journal {
     }
 
     /// Continues in a new segment after a disk failure. Compaction must rewrite the segments from `first` on, because
-    /// they may not be durable.
+    /// they are possibly not durable.
     ///
     /// Returns the bytes not taken before, and the header of the new segment. The `again` taken bytes that are not
     /// durable and the returned bytes follow the header. `before` is the durable end of the log. If `rely` is `false`,

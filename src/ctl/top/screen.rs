@@ -116,7 +116,7 @@ fn lines(model: &Model, view: &View) -> Vec<String> {
     lines
 }
 
-/// Returns the number of lines in a table.
+/// Returns the number of lines that fit below the heading of a table or list, at least 1.
 pub fn capacity(model: &Model, (width, height): (usize, usize)) -> usize {
     height.saturating_sub(OTHER_LINES + alarms(model, width).len()).max(1)
 }

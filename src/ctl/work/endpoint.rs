@@ -195,7 +195,7 @@ fn meaning(response: &Response) -> Outcome {
     }
 }
 
-/// Parses `Retry-After` in lower case, which is a number of seconds or a date.
+/// Parses the value of `Retry-After`, a number of seconds or a date, in lower case.
 fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(text.parse().unwrap_or(u64::MAX));

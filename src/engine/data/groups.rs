@@ -27,12 +27,12 @@ pub struct Group {
     pub(in crate::engine) name: Name,
     hash: u32,
     chain: u32,
-    /// Counts in the order of [`State::UNFINISHED`].
+    /// The counts, in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
-    /// Waits for all members, by job ID.
+    /// The jobs that wait for all members, in the order of their IDs.
     pub(in crate::engine) waits: List,
-    /// Waits for a number of members, by that number and the job ID.
+    /// The jobs that wait for a number of members, in the order of that number and of their IDs.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,

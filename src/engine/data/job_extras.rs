@@ -274,7 +274,7 @@ pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u6
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report that was sent to the client, or that preceded the attachment.
+    /// The number of the last report that was sent to the client or, if there is none, that preceded the attachment.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -359,7 +359,7 @@ impl ExtrasStore {
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Splits the extras. The attached clients keep the old extras, and the job gets a copy, whose number is returned.
+    /// Moves all contents except the attached clients to new extras of the job. Returns the number of the new extras.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {

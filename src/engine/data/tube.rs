@@ -117,7 +117,7 @@ pub struct Tube {
     pub(in crate::engine) closed: bool,
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while waiting clients are served in several calls. Other clients then get no jobs of the tube.
+    /// `true` while waiting clients are served in several calls. In this period, other clients get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     pub(in crate::engine) times: Option<Box<TubeTimes>>,

@@ -48,7 +48,7 @@ pub struct TubeStats<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupStats {
-    /// Counts in the order of [`State::UNFINISHED`].
+    /// The counts, in the order of [`State::UNFINISHED`].
     pub members: [u32; State::UNFINISHED.len()],
     pub ended: u64,
     /// The number of held jobs that wait for the group, counted once per `aft:` tag.

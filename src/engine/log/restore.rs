@@ -19,7 +19,7 @@ pub struct MovedJob<'a> {
 }
 
 impl Engine {
-    /// A newer record updates a restored job. `found.body` is only used if `body` is `None`.
+    /// A newer record updates a restored job. `found.body` is used only if `body` is `None`.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
         // The usual case: an ID greater than all earlier IDs belongs to a new job.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };

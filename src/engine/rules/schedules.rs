@@ -95,7 +95,7 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Returns the number of copies that were put, and the number that were skipped, since the server started.
+    /// Returns the number of copies put and the number of copies skipped since the server started.
     pub fn schedule_totals(&self) -> (u64, u64) {
         self.store.schedules.total
     }
@@ -104,7 +104,7 @@ impl Engine {
         self.store.schedules.late
     }
 
-    /// Returns how late the earliest run is. A run is only late if its copy was refused.
+    /// Returns how late the earliest run is. A run is late only if its copy was refused.
     pub fn schedule_delay(&self, now: Time) -> Span {
         self.store.schedules.first().map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }

@@ -111,7 +111,7 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
         same(&("the schedule", job.id), counts, model.run_counts(job.id))?;
         same(&("the next run", job.id), engine.next_run(job.id), model.next_try(job.id))?;
         let extras = engine.job(job.id).and_then(|job| engine.extras(&job));
-        // A failure reason is only stored if there is memory for it.
+        // A failure reason is stored only if there is memory for it.
         if model.limits.max_memory < u64::MAX {
             continue;
         }

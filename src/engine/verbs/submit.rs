@@ -120,7 +120,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Removes the job if it has no outcome after `wait` or, if it is reserved at that time, after the reservation.
+    /// Puts a job and waits for its outcome. After `wait` and any reservation, removes a job without an outcome.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -285,7 +285,7 @@ impl Engine {
             if let Some(slot) = self.find_keyed(&options.dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }
-            // `used` is only valid if the tags do not name a tube.
+            // `used` is valid only if the tags do not name a tube.
             let tube = tube.as_deref().unwrap_or_else(|| &self.tubes.get(used).name);
             if let Some(id) = self.find_ended(tube, key, now) {
                 self.changed(Change::PromiseKey);

@@ -1,6 +1,6 @@
 //! Extensions to beanstalkd's protocol: their words, the tags of a `put`, and the text form of tube settings. The
 //! commands and tags of a disabled extension behave as in beanstalkd. The tags follow the four numbers in any order. If
-//! the first word is not a known tag, the line is malformed as in beanstalkd.
+//! the first word after the numbers is not a known tag, the body is interpreted as commands, as in beanstalkd.
 
 use crate::engine::{DedupKey, GroupTag, Name, Rate, Recurrence, Span, Tags, Tie, TubeSettings, MAX_REASON, MAX_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, push_tube_name, tube_name, unquote, upto, MAX_QUOTED_NAME};

@@ -92,7 +92,7 @@ impl ProtocolCommand for Command {
             Command::Submit(submission) => Subject::Tube(&submission.function),
             Command::Work(work) => job(&work.handle),
             Command::GetStatus(handle) | Command::Text(AdminCommand::CancelJob(handle)) => job(handle),
-            // The search ignores jobs that the client may not query.
+            // The search ignores jobs that the client has no right to query.
             Command::GetStatusUnique(..) => Subject::Job(None),
             Command::Text(
                 AdminCommand::CreateFunction(name) | AdminCommand::DropFunction(name) | AdminCommand::Maxqueue(name, _),

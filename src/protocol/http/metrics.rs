@@ -302,7 +302,7 @@ struct Server<'a> {
     figures: QueueFigures<'a>,
     role: RoleFigures,
     context: &'a Context<'a>,
-    /// The ages of the oldest ready, delayed and buried jobs; `None` if the client may not see all tubes.
+    /// The ages of the oldest ready, delayed and buried jobs; `None` if the client has no right to see all tubes.
     ages: Option<[Span; 3]>,
     latencies: Latencies,
     omitted: usize,

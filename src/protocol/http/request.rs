@@ -1,4 +1,4 @@
-//! Decoder for HTTP requests. Ambiguous input is refused and closes the connection, which prevents request smuggling.
+//! Decoder for HTTP requests. Ambiguous input is refused and closes the connection, to prevent request smuggling.
 
 use super::action::{HttpAction, HttpTarget, Method, RequestTarget};
 use super::reply::{self, Failure, RequestHead};
@@ -240,7 +240,7 @@ impl Decoder {
                 return Some(Request::new(head, parse(&target, Some(b""), limits), target.size()));
             }
             (Method::Post, Some(size)) if size <= MAX_BODY => {
-                // After `Expect: 100-continue`, a client may not send a refused body, so the connection must close.
+                // After `Expect: 100-continue`, a client can omit a refused body, so the connection must close.
                 let closing_head = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
                 let request = Request::new(closing_head, parse(&target, None, limits), target.size());
                 self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));

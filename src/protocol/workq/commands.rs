@@ -184,7 +184,7 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
             Some(flag) => taken.flags.push(flag),
         }
     }
-    // As in the original server, a flag is checked even if it replaces the name of the command.
+    // As in the original server, a first word in the form of a flag is checked like a flag.
     let is_incomplete = |(key, value): (&[u8], &[u8])| key.is_empty() || value.is_empty();
     if flag(word).is_some_and(is_incomplete)
         || taken.flags.iter().copied().any(is_incomplete)

@@ -23,7 +23,7 @@ struct Scene {
 fn config() -> Config {
     Config::embedded().with(|config| {
         config.threads = MANY_THREADS;
-        // The server counts turns for the metrics only.
+        // The server counts turns only if it has an HTTP listener, which serves the metrics.
         config.http = vec![Address::Tcp(None, None)];
     })
 }

@@ -65,7 +65,7 @@ pub struct Extended {
     pub schedules: BTreeMap<JobId, Schedule>,
     /// The number of ended members by group.
     pub groups: BTreeMap<Name, u64>,
-    /// The groups that each held job waits for, with the number of members that must end. 0 means all.
+    /// For each held job, the groups for which it waits, with the number of members that must end. 0 means all.
     pub waits: BTreeMap<JobId, Vec<(Name, u32)>>,
     /// The previous holder of each revoked job, and the job's position in the order of burying when revoked.
     pub revoked: BTreeMap<JobId, (ClientId, u64)>,
@@ -376,7 +376,7 @@ impl Model {
     /// Deletes the jobs of a tube in these states, including jobs blocked by concurrency keys.
     pub fn flush_states(&mut self, tube: Name, states: &[State]) -> u64 {
         let (last, mut flushed) = (self.last_id, 0);
-        // Also delete held jobs that earlier deletes release, but not jobs that are put later.
+        // Also delete jobs that an earlier deletion in this loop released, but not jobs that are put later.
         while let Some(id) = self.flushed_first(tube, states, last) {
             self.remove(id, Outcome::Gone, false);
             flushed += 1;
