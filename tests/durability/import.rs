@@ -145,7 +145,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
             assert_eq!(before[key], after[key], "job {id}: {key}: {before:?} {after:?}");
         }
         let number = |facts: &BTreeMap<String, String>, key: &str| facts[key].parse::<u64>().expect("a number");
-        // At its start, beanstalkd increments the bury count of each buried job, but does not always store the new count.
+        // At startup, beanstalkd increments the bury count of each buried job, but does not always store the new count.
         let counted = number(before, "buries") - number(&after, "buries");
         assert!(counted <= u64::from(before["state"] == "buried"), "job {id}: {before:?} {after:?}");
         let aged = number(&after, "age").saturating_sub(number(before, "age"));
