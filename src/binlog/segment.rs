@@ -105,9 +105,10 @@ impl Beginning {
         if let Some(header) = copies[0].or(copies[1]) {
             return Beginning::Header { header, whole: copies[0] == copies[1] };
         }
-        let version = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk::<4>());
-        match version.map(|version| u32::from_le_bytes(*version)) {
+        let version = |at| Some(u32::from_le_bytes(*bytes.get(at..)?.strip_prefix(MAGIC)?.first_chunk()?));
+        match version(0).filter(|_| version(COPY) != Some(VERSION)) {
             Some(version) if version != VERSION && (1..VERSION_LIMIT).contains(&version) => Beginning::Version(version),
+            // If only the first copy has another version, both copies are damaged.
             _ => Beginning::Nothing,
         }
     }
@@ -147,6 +148,9 @@ mod tests {
             let is_version = (8..12).contains(&(bit / 8 % COPY));
             assert!(Beginning::read(&damaged).header().is_none(), "bit {bit} in both");
             assert!(is_version || Beginning::read(&damaged) == Beginning::Nothing, "bit {bit} in both");
+            damaged = bytes.clone();
+            (damaged[8], damaged[COPY + 12 + bit / 8 % (COPY - 12)]) = (7, 0xa5);
+            assert_eq!(Beginning::read(&damaged), Beginning::Nothing, "the version and another byte");
         }
         for length in 0..HEADER {
             let expected = if length < COPY { Beginning::Nothing } else { Beginning::Header { header, whole: false } };
