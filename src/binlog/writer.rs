@@ -11,7 +11,6 @@ use super::storage::{LogFile, Storage};
 
 /// The policy for syncing the log to disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub enum SyncMode {
     /// Syncs before sending a reply that acknowledges a change.
     Always,
