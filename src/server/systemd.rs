@@ -49,7 +49,7 @@ fn take(number: RawFd) -> io::Result<Listener> {
 }
 
 pub fn is_managed() -> bool {
-    env::var_os("NOTIFY_SOCKET").is_some()
+    env::var_os("NOTIFY_SOCKET").is_some_and(|path| !path.is_empty())
 }
 
 pub fn notify(state: &str) {
