@@ -240,6 +240,17 @@ impl Engine {
         is_change
     }
 
+    /// Returns `true` if a kick of the job needs memory that the server does not have.
+    pub(in crate::engine) fn lacks_memory_for_twin(&mut self, slot: u32) -> bool {
+        if self.has_memory(TWIN_COST) || !self.store.jobs.get(slot).is_dead_letter() {
+            return false;
+        }
+        let Some((hash, tube, _)) = self.family_of(slot, false) else { return false };
+        let key = self.store.extras.get(self.store.extras.of(slot)).dedup_key.clone();
+        let other = self.find_with_key(&key, hash, |_, job| job.tube == tube && job.state() != State::Buried);
+        other != Ok(None)
+    }
+
     fn first_twin(&self, family: Family) -> Option<u32> {
         let key = family_key(family);
         let (_, id) = self.store.twins.range((key, JobId(0))..).next().filter(|(other, _)| *other == key)?;

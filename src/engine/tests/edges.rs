@@ -502,6 +502,31 @@ fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
     assert!(matches!(put(&mut engine, b"dead"), Ok(Tagged::New(_))));
 }
 
+/// A kick must not use memory beyond the limit, but still works for jobs that need none.
+#[test]
+fn without_memory_only_dead_letters_with_different_keys_are_kicked() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
+    engine.set_tube(client, b"mail", settings, NOW).expect("room");
+    let letters = [b"same", b"else", b"same"].map(|key| {
+        let options = JobOptions { dedup_key: DedupKey::Name(key.as_slice().into()), ..JobOptions::default() };
+        let tags = Tags { tube: Some(b"mail".as_slice().into()), options, ..Tags::default() };
+        let Ok(Tagged::New(id)) = engine.put_tagged(client, job(b"x"), tags, NOW) else { panic!("no job") };
+        assert!(engine.reserve_job(client, id, NOW).is_some() && engine.fail(client, id, 5, b"", NOW).is_some());
+        id
+    });
+    engine.limits.max_memory = engine.memory().total();
+    let mut kick = Kick::new(9);
+    assert_eq!(engine.kick_in(b"dead", &mut kick, NOW), Some(Progress::Done));
+    assert_eq!(kick.done, 2);
+    assert_eq!(engine.kick_job(letters[2], NOW), Err(Refused::OutOfMemory));
+    engine.check();
+    assert!(engine.delete(client, letters[0], NOW));
+    assert_eq!(engine.kick_job(letters[2], NOW), Ok(true));
+    engine.check();
+}
+
 /// A submission with the key of buried jobs creates a new job, however many buried jobs have the key.
 #[test]
 fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {

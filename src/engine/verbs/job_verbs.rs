@@ -163,10 +163,16 @@ impl Engine {
         let state = kick.of.unwrap_or(if tube.buried.is_empty() { State::Delayed } else { State::Buried });
         kick.left = kick.left.min(tube.counts.sum(&[state]));
         kick.of = Some(state);
-        let kicked = self.claim_burst(kick.left.min((self.agenda.steps.left() / MOVE).max(1)));
-        for _ in 0..kicked {
+        let most = self.claim_burst(kick.left.min((self.agenda.steps.left() / MOVE).max(1)));
+        let mut kicked = 0;
+        while kicked < most {
             let first = self.first_in(number, state).expect("counted jobs");
+            if self.lacks_memory_for_twin(first) {
+                kick.left = kicked;
+                break;
+            }
             self.kick_slot(first, now);
+            kicked += 1;
         }
         kick.left -= kicked;
         kick.done += kicked;
@@ -183,6 +189,9 @@ impl Engine {
         if job.is_leased() {
             self.end_lease(slot, now);
         } else if job.state().after(Cause::Kick).is_some() {
+            if self.lacks_memory_for_twin(slot) {
+                return Err(Refused::OutOfMemory);
+            }
             self.kick_slot(slot, now);
         } else if job.state() == State::Scheduled {
             return self.run_now(slot, now);
