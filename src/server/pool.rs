@@ -445,9 +445,11 @@ impl PoolThread {
     }
 
     fn run_shared(&mut self) {
+        let is_shared = std::mem::take(&mut self.scratch.is_shared); // Otherwise, shared turns could nest endlessly.
         let numbers: Vec<usize> = self.scratch.joined.iter().map(|(number, ..)| *number).collect();
         self.scratch.run_shared(&mut self.connections, &self.hub);
         numbers.into_iter().for_each(|number| self.work(number));
+        self.scratch.is_shared = is_shared;
     }
 
     fn close_idle(&mut self) -> Option<Duration> {
