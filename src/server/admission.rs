@@ -6,9 +6,11 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;
+use super::timeouts::HttpConnection;
 use crate::settings::config::{local_connections, Config};
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system;
@@ -44,12 +46,33 @@ const EXTRA_HTTP: usize = 16;
 /// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
+/// If there are enough others, used connections are spared for this long. The grace time of the others is shorter.
+const CROWDED: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+struct Http {
+    count: usize,
+    /// The time since which there have been more than [`MAX_HTTP`] connections.
+    crowded: Option<Instant>,
+    /// The connections of each pool thread, as of the thread's last check.
+    seen: Vec<(usize, HttpConnection)>,
+}
+
+impl Http {
+    fn subtract(&mut self, count: usize) {
+        self.count -= count;
+        if self.count <= MAX_HTTP {
+            self.crowded = None;
+        }
+    }
+}
+
 pub struct Admission {
     limit: usize,
     local_limit: usize,
     address_limit: Option<usize>,
     connections: AtomicUsize,
-    http: AtomicUsize,
+    http: LeafMutex<Http>,
     addresses: LeafMutex<HashMap<IpAddr, usize>>,
     memory: Arc<Memory>,
 }
@@ -77,11 +100,15 @@ impl Admission {
 
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {
         if is_http {
-            increment(&self.http, MAX_HTTP + EXTRA_HTTP + if peer.is_local() { LOCAL_HTTP } else { 0 })?;
+            let mut http = self.http.lock();
+            if http.count >= MAX_HTTP + EXTRA_HTTP + if peer.is_local() { LOCAL_HTTP } else { 0 } {
+                return Err(Refusal::Connections);
+            }
+            http.count += 1;
         }
         let admitted = self.admit_any(peer);
         if admitted.is_err() && is_http {
-            self.http.fetch_sub(1, Ordering::AcqRel);
+            self.http.lock().subtract(1);
         }
         admitted
     }
@@ -108,18 +135,37 @@ impl Admission {
         Ok(())
     }
 
-    /// Returns `true` if there are more than [`MAX_HTTP`] HTTP connections. With `evicts`, also subtracts one, which
-    /// the caller must then close. Concurrent callers do not close too many, because each caller subtracts first.
-    pub fn evict_http(&self, evicts: bool) -> bool {
-        let less = |count: usize| (count > MAX_HTTP).then(|| count - usize::from(evicts));
-        self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+    /// Returns the numbers of those in `own`, the thread's connections, that the caller must close and that no longer
+    /// count. A connection of another thread that should be closed first counts until that thread evicts or updates it.
+    pub fn evict_http(&self, thread: usize, own: &[HttpConnection], now: Instant) -> Vec<usize> {
+        let http = &mut *self.http.lock();
+        http.seen.retain(|(of, _)| *of != thread);
+        http.seen.extend(own.iter().map(|connection| (thread, *connection)));
+        if http.count <= MAX_HTTP {
+            return Vec::new();
+        }
+        let excess = http.count - MAX_HTTP;
+        let is_new = now.saturating_duration_since(*http.crowded.get_or_insert(now)) < CROWDED;
+        let used = http.seen.iter().filter(|(_, it)| it.is_used()).count();
+        let spared = if is_new { http.count.saturating_sub(used).min(excess) } else { 0 };
+        let rank = |(of, it): &(usize, HttpConnection)| Some((it.rank(now)?, *of, it.number, it.is_used()));
+        let mut order: Vec<_> = http.seen.iter().filter_map(rank).collect();
+        order.sort_unstable();
+        order.truncate(excess);
+        // At most `excess` less `spared` used connections are evicted.
+        let mut used = 0..excess - spared;
+        order.retain(|it| !it.3 || used.next().is_some());
+        let evicted: Vec<usize> = order.iter().filter(|it| it.1 == thread).map(|it| it.2).collect();
+        http.seen.retain(|(of, it)| *of != thread || !evicted.contains(&it.number));
+        http.subtract(evicted.len());
+        evicted
     }
 
     pub fn leave(&self, peer: &PeerAddress, is_http: bool) {
         self.memory.charge(CONNECTION_COST, 0);
         self.connections.fetch_sub(1, Ordering::AcqRel);
         if is_http {
-            self.http.fetch_sub(1, Ordering::AcqRel);
+            self.http.lock().subtract(1);
         }
         let Some(address) = peer.ip().filter(|_| self.address_limit.is_some()) else { return };
         if let Entry::Occupied(mut count) = self.addresses.lock().entry(address) {
@@ -141,6 +187,7 @@ fn increment(count: &AtomicUsize, limit: usize) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::timeouts::{AwaitedPart, HttpConnections};
     use super::*;
 
     fn peer(address: &str) -> PeerAddress {
@@ -202,24 +249,60 @@ mod tests {
         admission.admit(&far, false).expect("a share that is free again");
     }
 
+    /// Returns an admission with `count` HTTP connections, and a thread's connections, whose client is `far`.
+    fn crowd(count: usize) -> (Admission, PeerAddress, HttpConnections) {
+        let (admission, far) = (admission(1000, None), peer("192.0.2.1"));
+        (0..count).for_each(|_| admission.admit(&far, true).expect("a place"));
+        (admission, far, HttpConnections::default())
+    }
+
     #[test]
     fn threads_evict_the_excess_of_operators_once() {
-        let admission = admission(1000, None);
-        let far = peer("192.0.2.1");
-        (0..MAX_HTTP + EXTRA_HTTP).for_each(|_| admission.admit(&far, true).expect("a place"));
-        // All threads see the excess, because no connection has been closed yet.
-        assert!(admission.evict_http(false));
+        let (admission, far, mut http) = crowd(MAX_HTTP + EXTRA_HTTP);
+        (0..20).for_each(|number| http.enter(number, Instant::now()));
         let evicted: usize = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| (0..20).filter(|_| admission.evict_http(true)).count())).collect();
+            let check = |thread| admission.evict_http(thread, &http.all, Instant::now()).len();
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || check(thread))).collect();
             threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
         });
         assert_eq!(evicted, EXTRA_HTTP);
         // An evicted connection is not subtracted again when it ends.
         admission.admit(&far, true).expect("a place");
-        assert!(admission.evict_http(true) && !admission.evict_http(true));
+        assert_eq!(admission.evict_http(0, &http.all, Instant::now()).len(), 1);
         admission.leave(&far, false);
-        assert_eq!(admission.http.load(Ordering::Relaxed), MAX_HTTP);
+        assert_eq!(admission.http.lock().count, MAX_HTTP);
+    }
+
+    #[test]
+    fn a_thread_evicts_only_the_longest_idle_connections_of_all_threads() {
+        let (admission, far, mut old) = crowd(MAX_HTTP + 3);
+        let mut young = HttpConnections::default();
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let evict = |thread, own: &mut HttpConnections, requests, now| {
+            own.check(now, |_| (requests, AwaitedPart::Client(0)));
+            let evicted = admission.evict_http(thread, &own.all, now);
+            evicted.iter().for_each(|number| own.leave(*number));
+            evicted
+        };
+        (0..MAX_HTTP).for_each(|number| old.enter(number, at(0)));
+        evict(0, &mut old, 1, at(0));
+        (0..3).for_each(|number| young.enter(number, at(500)));
+        // Both threads would evict connections of their own, but those of the other thread are older or used.
+        assert_eq!(evict(1, &mut young, 0, at(500)), []);
+        assert_eq!(evict(0, &mut old, 1, at(900)), [], "three without a request are enough");
+        assert_eq!(evict(1, &mut young, 1, at(1000)), [], "they have sent requests");
+        assert_eq!(evict(0, &mut old, 1, at(1001)), [0, 1, 2], "used connections are not spared for others");
+        // A connection that has not reached its thread yet may still lose its place.
+        admission.admit(&far, true).expect("a place");
+        assert_eq!(evict(0, &mut old, 1, at(2000)), []);
+        assert_eq!(evict(0, &mut old, 1, at(3999)), []);
+        // The crowd ends when a client leaves.
+        admission.leave(&far, true);
+        admission.admit(&far, true).expect("a place");
+        assert_eq!(evict(0, &mut old, 1, at(4000)), []);
+        assert_eq!(evict(0, &mut old, 1, at(5999)), []);
+        assert_eq!(evict(0, &mut old, 1, at(6000)), [3]);
     }
 
     #[test]

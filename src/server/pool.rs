@@ -21,7 +21,7 @@ use super::durability::{Bell, Durability};
 use super::gate::{LogLimit, Unauthenticated};
 use super::hub::{Core, Hub, TurnScratch};
 use super::listener::{Arrival, Arrivals};
-use super::timeouts::{HttpConnections, Idle, Probation, CROWDED, MAX_CLOSED};
+use super::timeouts::{HttpConnections, Idle, Probation, MAX_CLOSED};
 #[cfg(feature = "tls")]
 use super::tls::TlsSession;
 use crate::access::AccessTable;
@@ -377,7 +377,7 @@ impl PoolThread {
             idle.enter(number);
         }
         if wire == Wire::Http {
-            self.http.enter(number);
+            self.http.enter(number, Instant::now());
         }
         if self.numbers.len() <= file {
             self.numbers.resize(file + 1, VACANT);
@@ -495,34 +495,26 @@ impl PoolThread {
 
     /// Returns the time until the next check.
     fn close_http(&mut self) -> Option<Duration> {
-        if self.http.all.is_empty() {
+        if self.http.is_settled() {
             // Without HTTP connections, the clock need not be read.
             return None;
         }
-        let connections = &self.connections;
-        let (order, wait) = self.http.check(Instant::now(), |number| connections[number].awaited());
-        for (number, is_over, is_used) in order {
-            let connection = &mut self.connections[number];
-            let peer = connection.outbox.peer;
-            if is_over {
-                log::debug!("{peer}: closed: it took too long");
-            } else if is_used
-                && self.hub.admission.evict_http(false)
-                && self.http.crowded.get_or_insert_with(Instant::now).elapsed() < CROWDED
-            {
-                break;
-            } else if connection.is_http && self.hub.admission.evict_http(true) {
-                connection.is_http = false;
-                EXTRA
-                    .log(Level::Warn, format_args!("{peer}: dropped: too many HTTP connections, and the longest idle"));
-                self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.http.crowded = None;
-                break;
-            }
+        let (now, connections) = (Instant::now(), &self.connections);
+        let (over, wait) = self.http.check(now, |number| connections[number].awaited());
+        let Some(over) = over else { return Some(wait) };
+        for number in over {
+            log::debug!("{}: closed: it took too long", self.connections[number].outbox.peer);
             self.close(number);
         }
-        wait
+        for number in self.hub.admission.evict_http(self.number, &self.http.all, now) {
+            let connection = &mut self.connections[number];
+            connection.is_http = false;
+            let peer = connection.outbox.peer;
+            EXTRA.log(Level::Warn, format_args!("{peer}: dropped: too many HTTP connections, and the longest idle"));
+            self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
+            self.close(number);
+        }
+        Some(wait)
     }
 
     fn close(&mut self, number: usize) {
@@ -606,6 +598,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
+    use super::super::admission::MAX_HTTP;
     use super::super::clock::Clock;
     use super::super::socket::{PeerAddress, Stream};
     use super::*;
@@ -620,19 +613,34 @@ mod tests {
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
-        let mut thread = PoolThread::new(hub.clone(), 0).expect("a poller");
-        let mut clients = Vec::new();
-        for _ in 0..count {
-            let (ours, theirs) = UnixStream::pair().expect("two sockets");
-            ours.set_nonblocking(true).expect("a socket");
-            theirs.set_nonblocking(true).expect("a socket");
-            hub.admission.admit(&PeerAddress::UNIX, false).expect("room for a connection");
-            let arrival = Arrival { stream: Stream::new(ours), peer: PeerAddress::UNIX, wire: Wire::Beanstalk };
-            thread.arrivals.add(arrival).expect("it can be polled");
-            clients.push(theirs);
-        }
-        while thread.round() {}
+        let mut thread = PoolThread::new(hub, 0).expect("a poller");
+        let clients = (0..count).map(|_| connect(&mut thread, Wire::Beanstalk)).collect();
         (thread, clients)
+    }
+
+    fn connect(thread: &mut PoolThread, wire: Wire) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().expect("two sockets");
+        ours.set_nonblocking(true).expect("a socket");
+        theirs.set_nonblocking(true).expect("a socket");
+        thread.hub.admission.admit(&PeerAddress::UNIX, wire == Wire::Http).expect("room for a connection");
+        let arrival = Arrival { stream: Stream::new(ours), peer: PeerAddress::UNIX, wire };
+        thread.arrivals.add(arrival).expect("it can be polled");
+        while thread.round() {}
+        theirs
+    }
+
+    #[test]
+    fn a_thread_closes_no_http_connection_before_an_older_one_of_another_thread() {
+        let (mut one, _) = thread_with_clients(0);
+        let mut other = PoolThread::new(one.hub.clone(), 1).expect("a poller");
+        let mut clients: Vec<_> = (0..MAX_HTTP).map(|_| connect(&mut one, Wire::Http)).collect();
+        one.close_http();
+        clients.push(connect(&mut other, Wire::Http));
+        other.close_http();
+        assert_eq!((one.connections.len(), other.connections.len()), (MAX_HTTP, 1));
+        clients.push(connect(&mut one, Wire::Http));
+        one.close_http();
+        assert_eq!((one.connections.len(), other.connections.len()), (MAX_HTTP - 1, 1));
     }
 
     fn say(client: &mut UnixStream, commands: &[u8]) {

@@ -1,5 +1,5 @@
-//! The time limits of the connections of one pool thread. Must not access sockets or the engine: the thread reports the
-//! state of its connections.
+//! The time limits of the connections of one pool thread, and their order of eviction. Must not access sockets or the
+//! engine: the thread reports the state of its connections.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,9 +25,6 @@ const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Used connections are not evicted before the checks of all threads have evicted connections without a request.
-pub const CROWDED: Duration = Duration::from_secs(2);
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AwaitedPart {
     Server,
@@ -41,11 +38,10 @@ pub enum AwaitedPart {
 
 /// The number of requests, and the awaited part.
 pub type HttpState = (u64, AwaitedPart);
-type HttpSuspect = (usize, bool, bool);
 
 #[derive(Clone, Copy, Debug)]
 pub struct HttpConnection {
-    number: usize,
+    pub number: usize,
     seen: HttpState,
     /// Progress within a body or a reply does not start a new wait, because a slow client could continue forever.
     since: Instant,
@@ -71,58 +67,66 @@ impl HttpConnection {
             AwaitedPart::Body | AwaitedPart::Server | AwaitedPart::Delay => HTTP_REST,
         };
     }
+
+    /// `true` if the client has sent a request, and no wrong token.
+    pub fn is_used(&self) -> bool {
+        self.seen.0 > 0 && self.seen.1 != AwaitedPart::Delay
+    }
+
+    /// Connections with lower ranks are evicted first. Returns `None` if the server owes a reply.
+    pub fn rank(&self, now: Instant) -> Option<(usize, Instant)> {
+        let is_fresh = now.saturating_duration_since(self.since) < FRESH;
+        let rank = match self.seen {
+            (_, AwaitedPart::Server) => return None,
+            (_, AwaitedPart::Delay) => 0,
+            (0, AwaitedPart::Client(0) | AwaitedPart::Head) if !is_fresh => 1,
+            (_, AwaitedPart::Client(0)) if !is_fresh => 2,
+            // The connection is new, or a reply was sent since the last check.
+            (0, AwaitedPart::Client(0)) => 5,
+            (_, AwaitedPart::Client(0)) => 4,
+            _ => 3,
+        };
+        Some((rank, self.since))
+    }
 }
 
 #[derive(Default)]
 pub struct HttpConnections {
     pub all: Vec<HttpConnection>,
     checked: Option<Instant>,
-    /// The time since which there have been too many HTTP connections.
-    pub crowded: Option<Instant>,
 }
 
 impl HttpConnections {
-    pub fn enter(&mut self, number: usize) {
-        self.all.push(HttpConnection {
-            number,
-            seen: (0, AwaitedPart::Client(0)),
-            since: Instant::now(),
-            limit: HTTP_HEAD,
-        });
+    pub fn enter(&mut self, number: usize, since: Instant) {
+        self.all.push(HttpConnection { number, seen: (0, AwaitedPart::Client(0)), since, limit: HTTP_HEAD });
         self.checked = None;
     }
 
     pub fn leave(&mut self, number: usize) {
-        self.all.retain(|connection| connection.number != number);
+        if let Some(index) = self.all.iter().position(|connection| connection.number == number) {
+            self.all.swap_remove(index);
+            self.checked = None;
+        }
     }
 
-    /// Returns the connections that can be closed, in the order of closing, and the time until the next check. The
-    /// `bool`s are `true` if a connection is past its limit, and if it is used. `ask` returns a connection's state.
-    pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Vec<HttpSuspect>, Option<Duration>) {
-        if self.all.is_empty() {
-            return (Vec::new(), None);
-        }
-        if self.checked.is_some_and(|checked| now.duration_since(checked) < CHECK_INTERVAL) {
-            return (Vec::new(), Some(CHECK_INTERVAL));
+    /// Returns `true` if the thread has no HTTP connections, and other threads can know this.
+    pub fn is_settled(&self) -> bool {
+        self.all.is_empty() && self.checked.is_some()
+    }
+
+    /// Returns the connections past their limits if a check is due, and the time until the next check. `ask` returns a
+    /// connection's state.
+    pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Option<Vec<usize>>, Duration) {
+        let passed = self.checked.map_or(CHECK_INTERVAL, |checked| now.saturating_duration_since(checked));
+        if passed < CHECK_INTERVAL {
+            return (None, CHECK_INTERVAL - passed);
         }
         self.checked = Some(now);
         self.all.iter_mut().for_each(|connection| connection.update(ask(connection.number), now));
-        let is_awaited = |connection: &&HttpConnection| connection.seen.1 != AwaitedPart::Server;
-        let mut awaited: Vec<&HttpConnection> = self.all.iter().filter(is_awaited).collect();
-        let is_over = |connection: &HttpConnection| now.saturating_duration_since(connection.since) >= connection.limit;
-        let is_fresh = |connection: &HttpConnection| now.saturating_duration_since(connection.since) < FRESH;
-        let rank = |connection: &HttpConnection| match connection.seen {
-            (_, AwaitedPart::Delay) => 0,
-            (0, AwaitedPart::Client(0) | AwaitedPart::Head) if !is_fresh(connection) => 1,
-            (_, AwaitedPart::Client(0)) if !is_fresh(connection) => 2,
-            // The connection is new, or a reply was sent since the last check.
-            (0, AwaitedPart::Client(0)) => 5,
-            (_, AwaitedPart::Client(0)) => 4,
-            _ => 3,
+        let is_over = |it: &&HttpConnection| {
+            it.seen.1 != AwaitedPart::Server && now.saturating_duration_since(it.since) >= it.limit
         };
-        awaited.sort_unstable_by_key(|connection| (!is_over(connection), rank(connection), connection.since));
-        let suspect = |it: &&HttpConnection| (it.number, is_over(it), it.seen.0 > 0 && rank(it) > 0);
-        (awaited.iter().map(suspect).collect(), Some(CHECK_INTERVAL))
+        (Some(self.all.iter().filter(is_over).map(|it| it.number).collect()), CHECK_INTERVAL)
     }
 }
 
@@ -271,7 +275,7 @@ mod tests {
     use super::*;
 
     fn over(connections: &mut HttpConnections, now: Instant, ask: impl Fn(usize) -> (u64, AwaitedPart)) -> Vec<usize> {
-        connections.check(now, ask).0.into_iter().filter(|it| it.1).map(|it| it.0).collect()
+        connections.check(now, ask).0.expect("a check")
     }
 
     #[test]
@@ -279,8 +283,10 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut connections = HttpConnections::default();
-        assert_eq!(connections.check(at(0), |_| unreachable!()), (vec![], None));
-        (0..5).for_each(|number| connections.enter(number));
+        assert!(!connections.is_settled());
+        assert_eq!(connections.check(at(0), |_| unreachable!()), (Some(vec![]), CHECK_INTERVAL));
+        assert!(connections.is_settled());
+        (0..5).for_each(|number| connections.enter(number, start));
         let awaited = |number: usize| {
             let all = [
                 AwaitedPart::Head,
@@ -307,18 +313,25 @@ mod tests {
         assert_eq!(over(&mut connections, at(193), |_| (3, AwaitedPart::Client(MIN_RATE))).len(), 5);
     }
 
+    fn ranked(connections: &HttpConnections, now: Instant) -> Vec<(usize, bool)> {
+        let rank = |it: &HttpConnection| Some((it.rank(now)?, it.number, it.is_used()));
+        let mut all: Vec<_> = connections.all.iter().filter_map(rank).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, number, is_used)| (number, is_used)).collect()
+    }
+
     #[test]
     fn the_longest_idle_ones_go_when_there_are_too_many() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut connections = HttpConnections::default();
-        (0..4).for_each(|number| connections.enter(number));
+        (0..4).for_each(|number| connections.enter(number, start));
         let busy = |number: usize| {
             [AwaitedPart::Body, AwaitedPart::Client(0), AwaitedPart::Client(0), AwaitedPart::Server][number]
         };
         let mut order = |seconds, requests: &dyn Fn(usize) -> u64| -> Vec<usize> {
-            let found = connections.check(at(seconds), |number| (requests(number), busy(number))).0;
-            found.into_iter().map(|it| it.0).collect()
+            connections.check(at(seconds), |number| (requests(number), busy(number)));
+            ranked(&connections, at(seconds)).into_iter().map(|it| it.0).collect()
         };
         order(1, &|number| u64::from(number == 1));
         order(2, &|_| 1);
@@ -327,8 +340,12 @@ mod tests {
         assert_eq!(order(8, &|number| u64::from(number == 1)), [2, 1, 0], "a connection without a request");
         order(9, &|_| 1);
         let refused = |number| (1, if number == 3 { AwaitedPart::Delay } else { busy(number) });
-        let expected = [(3, false), (1, true), (2, true), (0, true)].map(|(number, is_used)| (number, false, is_used));
-        assert_eq!(connections.check(at(11), refused).0, expected);
+        let half = CHECK_INTERVAL / 2;
+        assert_eq!(connections.check(at(11) - half, refused).0, Some(vec![]));
+        assert_eq!(connections.check(at(11), |_| unreachable!()), (None, half));
+        assert_eq!(ranked(&connections, at(11)), [(3, false), (1, true), (2, true), (0, true)]);
+        connections.leave(1);
+        assert_eq!(connections.check(at(11), refused).0, Some(vec![]), "other threads must know");
     }
 
     const TIMEOUT: u32 = 120;
