@@ -192,9 +192,11 @@ impl Hub {
         self.memory.set_engine(core.engine.memory_held(), core.engine.memory_in_flight());
         let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
-        if next <= now {
-            // Without fairness, the timer thread would usually lock the engine again before any other thread.
+        if next <= now || core.engine.steps().are_used_up() {
+            // Without fairness, a thread with more work would usually lock the engine again before any other thread.
             core.unlock_fair();
+            // A thread that has just begun to wait spins, and may do so on this processor.
+            std::thread::yield_now();
         } else {
             drop(core);
         }
