@@ -277,6 +277,14 @@ fn nothing_needs_atomics_of_64_bits() {
     complain(problems);
 }
 
+/// Nightly versions of Rust 1.97 compile `==` with nested options wrongly. `matches!` is compiled correctly.
+#[test]
+fn nested_options_are_not_compared() {
+    let has_comparison = |code: &str| ["== Some(None)", "!= Some(None)"].iter().any(|found| code.contains(found));
+    let found = sources("src").into_iter().filter(|source| has_comparison(&source.code));
+    complain(found.map(|source| format!("{}: use matches!(…, Some(None))", source.path.display())).collect());
+}
+
 /// Hides differences between systems: on macOS, `File::sync_all` and `sync_data` also flush the disk's cache.
 #[test]
 fn only_one_module_depends_on_the_operating_system() {

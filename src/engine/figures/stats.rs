@@ -256,7 +256,7 @@ impl Engine {
                 return Progress::More;
             }
             let number = find.tube.as_ref().map(|name| self.tubes.find(name));
-            if number == Some(None) {
+            if matches!(number, Some(None)) {
                 break;
             }
             let Some(oldest) = self.oldest_of(number.flatten(), find) else { return Progress::More };

@@ -58,7 +58,7 @@ fn resume(request: Request) -> Flow {
 
 fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output) {
     let start = job.time.map(|time| start(time, job.ttl, context.now));
-    if start == Some(None) {
+    if matches!(start, Some(None)) {
         return reply::words(out, reply::INVALID_TIME);
     }
     let options = JobOptions {
