@@ -127,6 +127,8 @@ pub struct FindOldest {
     found: Vec<Option<Oldest>>,
     /// The next slot of a walk over all jobs, and the smallest ID found so far. The walk is used if IDs are sparse.
     walk: Option<(u32, u64)>,
+    /// The next ID of a search by ID, which can exceed the lower bound if older jobs have entered the state since.
+    reached: u64,
 }
 
 impl FindOldest {
@@ -250,6 +252,7 @@ impl Engine {
         })
     }
 
+    /// A job that enters a state behind the search may be overlooked, because otherwise the search might never end.
     pub fn find_oldest(&mut self, find: &mut FindOldest) -> Progress {
         while find.found.len() < STATES.len() {
             if self.agenda.steps.are_used_up() {
@@ -261,7 +264,7 @@ impl Engine {
             }
             let Some(oldest) = self.oldest_of(number.flatten(), find) else { return Progress::More };
             find.found.push(oldest);
-            find.walk = None;
+            (find.walk, find.reached) = (None, 0);
             self.agenda.steps.take(1);
         }
         Progress::Done
@@ -283,8 +286,9 @@ impl Engine {
         }
         loop {
             let bound = self.bounds(number)[position];
+            let from = bound.max(find.reached);
             // If IDs are sparse, a walk over all jobs is faster than a search by ID.
-            let rows = self.store.last_id.saturating_sub(bound) / 16;
+            let rows = self.store.last_id.saturating_sub(from) / 16;
             if find.walk.is_some() || rows > u64::from(self.store.jobs.slots.end()) {
                 return self.walk_all(number, state, &mut find.walk);
             }
@@ -292,15 +296,20 @@ impl Engine {
                 return None;
             }
             let mut checked = 1;
-            let found = self.store.jobs.ids.row_above(JobId(bound.saturating_sub(1))).find(|&slot| {
+            let entered = (bound < from).then(|| self.store.jobs.find(JobId(bound))).flatten();
+            let row = self.store.jobs.ids.row_above(JobId(from.saturating_sub(1)));
+            let found = entered.into_iter().chain(row).find(|&slot| {
                 checked += 1;
                 self.is_in(slot, number, state)
             });
             let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id, job.created));
             self.agenda.steps.take(checked);
             // If no job was found, continue after the current row of 16 IDs.
-            self.bounds(number)[position] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id.0);
-            if found.is_some() {
+            find.reached = found.map_or((from.max(1) | 15) + 1, |(id, _)| id.0);
+            if bound == from {
+                self.bounds(number)[position] = find.reached;
+            }
+            if found.is_some() || find.reached > self.store.last_id {
                 return Some(found);
             }
         }

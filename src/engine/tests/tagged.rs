@@ -1,6 +1,7 @@
 //! Tests of the costs of tags, in steps and in bytes charged.
 
 use super::super::*;
+use super::worlds::{Turns, SMALL};
 
 fn engine() -> (Engine, ClientId) {
     let mut engine = Engine::new(Limits::NONE);
@@ -176,6 +177,64 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     let of_one = ids.iter().zip(0..).filter(|(_, place)| place % 2 == 0).map(|(id, _)| *id);
     let deleted = of_one.filter(|id| engine.delete(client, *id, now)).count();
     assert_eq!((deleted, ask(&mut engine)), (130, (age(2590), 1)));
+}
+
+#[test]
+fn a_search_for_the_oldest_job_ends_beside_a_worker_that_gives_an_older_one_back() {
+    for tube in [Some(b"default"), None] {
+        let mut world = Turns::new(SMALL);
+        let [client, worker] = [(); 2].map(|()| world.engine.connect());
+        world.put(client, SMALL, Span::from_secs(1000));
+        // A queue that is too long to be read completely.
+        world.put(client, SMALL, Span::ZERO);
+        let now = world.now;
+        let begin = || tube.map_or_else(FindOldest::default, |name| FindOldest::new((*name).into()));
+        let search = |world: &mut Turns, between: &dyn Fn(&mut Engine, usize)| {
+            let (mut find, mut turns) = (begin(), 0);
+            while world.turn(|engine, _| engine.find_oldest(&mut find)) == Progress::More {
+                between(&mut world.engine, turns);
+                turns += 1;
+                assert!(turns < SMALL, "it begins anew again and again");
+            }
+            find.oldest_ready()
+        };
+        let reserve = |engine: &mut Engine, id| assert!(engine.reserve_job(worker, JobId(id), now).is_some());
+        let release = |engine: &mut Engine, id| assert!(engine.release(worker, JobId(id), 0, Span::ZERO, now));
+        reserve(&mut world.engine, 1);
+        let give_back = |engine: &mut Engine, _: usize| {
+            release(engine, 1);
+            reserve(engine, 1);
+        };
+        give_back(&mut world.engine, 0);
+        let later = SMALL as u64 + 1;
+        assert_eq!(search(&mut world, &give_back), Some(JobId(later)));
+        // If the oldest job enters behind the search and stays, it is found.
+        give_back(&mut world.engine, 0);
+        let enter = |engine: &mut Engine, turns: usize| {
+            if turns == 5 {
+                release(engine, 1);
+            }
+        };
+        assert_eq!(search(&mut world, &enter), Some(JobId(1)));
+        reserve(&mut world.engine, 1);
+        // The search ends even if all jobs ahead of it leave. The next search finds those behind it, and so does a
+        // search in the tube, whose queue is short now.
+        reserve(&mut world.engine, 2);
+        release(&mut world.engine, 1);
+        reserve(&mut world.engine, 1);
+        let leave = |engine: &mut Engine, turns: usize| {
+            if turns == 0 {
+                release(engine, 1);
+                release(engine, 2);
+                reserve(engine, 1);
+                (later..later + SMALL as u64).for_each(|id| reserve(engine, id));
+            }
+        };
+        assert_eq!(
+            (search(&mut world, &leave), search(&mut world, &give_back)),
+            (tube.map(|_| JobId(2)), Some(JobId(2)))
+        );
+    }
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Turns {
         assert!((min..=max).contains(&turns), "{turns} turns for {pieces}, which should be {min} to {max}");
     }
 
-    fn put(&mut self, client: ClientId, count: usize, delay: Span) {
+    pub fn put(&mut self, client: ClientId, count: usize, delay: Span) {
         for number in 0..count {
             let pri = (number * 7919 % 10_007) as Priority;
             let new = NewJob { pri, delay, ttr: Span::from_secs(10), body: Body::default() };
