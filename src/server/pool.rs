@@ -611,7 +611,11 @@ mod tests {
 
     /// Returns a pool thread with an in-memory queue and `count` beanstalk connections, and the clients' sockets.
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
-        let config = Config { max_memory: MAX, ..Config::embedded() };
+        thread_with(Config::embedded(), count)
+    }
+
+    fn thread_with(config: Config, count: usize) -> (PoolThread, Vec<UnixStream>) {
+        let config = Config { max_memory: MAX, ..config };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
         let mut thread = PoolThread::new(hub, 0).expect("a poller");
         let clients = (0..count).map(|_| connect(&mut thread, Wire::Beanstalk)).collect();
@@ -699,6 +703,29 @@ mod tests {
         assert!(leaving.is_empty() && bytes[..LISTERS - 2].iter().all(|bytes| *bytes > list), "{bytes:?}");
         assert!(peak < (LISTS * list + LISTERS * 768 * 1024) as u64, "{peak}");
         assert!(thread.lists.is_empty());
+    }
+
+    #[test]
+    fn the_work_for_a_client_that_is_gone_stops() {
+        const TUBES: usize = 1000;
+        for command in ["list-tubes", "peek-reserved"] {
+            let (mut thread, mut clients) = thread_with(Config::embedded().with(|it| it.turn_steps = 10), 2);
+            let (mut client, mut producer) = (clients.pop().expect("a client"), clients.pop().expect("a client"));
+            for tube in 1..=TUBES {
+                say(&mut producer, format!("use {tube}\r\nput 0 0 900 0\r\n\r\nreserve-job {tube}\r\n").as_bytes());
+                while thread.round() {}
+                while received(&mut producer) > 0 {}
+            }
+            say(&mut client, b"use 1\r\n");
+            while thread.round() {}
+            assert_eq!(received(&mut client), 9);
+            say(&mut client, format!("{command}\r\n").as_bytes());
+            thread.round();
+            assert_eq!((received(&mut client), thread.connections.len()), (0, 2), "{command} takes several turns");
+            drop(client);
+            let _ = (thread.round(), thread.round());
+            assert_eq!(thread.connections.len(), 1, "{command}");
+        }
     }
 
     fn ready_jobs(thread: &mut PoolThread, client: &mut UnixStream, tube: &str) -> u64 {
