@@ -141,8 +141,8 @@ impl PoolThread {
                 }
             }
             let due =
-                [self.close_idle(), self.drop_heavy(), self.close_http(), self.close_unauthenticated(), self.renew()];
-            let patience = due.into_iter().flatten().min();
+                [self.close_idle(), self.drop_heavy(), self.close_http(Instant::now), self.close_unauthenticated()];
+            let patience = due.into_iter().chain([self.renew()]).flatten().min();
             self.owner.will_sleep();
             let rests = self.queue.is_empty() && self.inbox.is_empty();
             let wait = if rests && self.quiescing.is_empty() { patience } else { Some(Duration::ZERO) };
@@ -494,16 +494,16 @@ impl PoolThread {
     }
 
     /// Returns the time until the next check.
-    fn close_http(&mut self) -> Option<Duration> {
+    fn close_http(&mut self, now: impl Fn() -> Instant) -> Option<Duration> {
         if self.http.is_settled() {
             // Without HTTP connections, the clock need not be read.
             return None;
         }
-        let (now, connections) = (Instant::now(), &self.connections);
+        let (now, connections) = (now(), &self.connections);
         let (over, wait) = self.http.check(now, |number| connections[number].awaited());
         let Some(over) = over else { return Some(wait) };
         for number in over {
-            log::debug!("{}: closed: it took too long", self.connections[number].outbox.peer);
+            log::info!("{}: closed: it took too long", self.connections[number].outbox.peer);
             self.close(number);
         }
         for number in self.hub.admission.evict_http(self.number, &self.http.all, now) {
@@ -638,13 +638,37 @@ mod tests {
         let (mut one, _) = thread_with_clients(0);
         let mut other = PoolThread::new(one.hub.clone(), 1).expect("a poller");
         let mut clients: Vec<_> = (0..MAX_HTTP).map(|_| connect(&mut one, Wire::Http)).collect();
-        one.close_http();
+        one.close_http(Instant::now);
         clients.push(connect(&mut other, Wire::Http));
-        other.close_http();
+        other.close_http(Instant::now);
         assert_eq!((one.connections.len(), other.connections.len()), (MAX_HTTP, 1));
         clients.push(connect(&mut one, Wire::Http));
-        one.close_http();
+        one.close_http(Instant::now);
         assert_eq!((one.connections.len(), other.connections.len()), (MAX_HTTP - 1, 1));
+    }
+
+    #[test]
+    fn an_http_connection_that_exceeds_a_time_limit_is_closed() {
+        let body = b"POST /api/tubes/default/kick HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\n\
+            Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{}";
+        for (sent, limit) in [(&b""[..], 10), (b"GET /metr", 10), (body, 60)] {
+            let (mut thread, _) = thread_with(Config::embedded().with(|it| it.protocols.http.admin = true), 0);
+            let before = Instant::now();
+            let mut client = connect(&mut thread, Wire::Http);
+            say(&mut client, sent);
+            while thread.round() {}
+            let after = Instant::now();
+            thread.close_http(|| after);
+            // The time limit starts with the connection, or with the check that finds a part of a request.
+            let start = if sent.is_empty() { before } else { after };
+            thread.close_http(|| start + Duration::from_secs(limit - 1));
+            assert_eq!(thread.connections.len(), 1, "{limit}");
+            thread.close_http(|| after + Duration::from_secs(limit));
+            assert!(thread.connections.is_empty(), "{limit}");
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).expect("the end");
+            assert_eq!(reply, "");
+        }
     }
 
     fn say(client: &mut UnixStream, commands: &[u8]) {
