@@ -44,6 +44,7 @@ mod durable;
 #[path = "../src/engine/tests/shortening.rs"]
 mod shortening;
 #[path = "crash/snapshots.rs"]
+#[allow(dead_code)] // parts that only the crash tests use
 mod snapshots;
 
 #[path = "crash/random.rs"]

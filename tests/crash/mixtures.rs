@@ -5,6 +5,7 @@
 //! number of samples.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use beanpole::internals::binlog::{inspect, OpenError, SyncMode};
 use beanpole::internals::engine::{Engine, JobId, Span};
@@ -13,17 +14,18 @@ use crate::disk::Disk;
 use crate::driver::{dawn, engine, settings, start, Life};
 use crate::format::{records, Segment, HEADER};
 use crate::random::Random;
+use crate::snapshots::Snapshot;
 use crate::tagged_lives;
 
 type Files = BTreeMap<u64, Vec<u8>>;
 
-/// The text form of each job, by ID.
-type Jobs = BTreeMap<u64, String>;
+/// The text form of everything that the log stores: jobs, kept keys, settings, groups, pauses and open operations.
+type Stored = BTreeMap<String, String>;
 
 const SIZE: u64 = 4096;
 
-/// All record kinds except the record that reserves IDs, which requires half a million jobs.
-const KINDS: &[u8] = b"PJpjRLBKXAODZNCSGTUEMQWHFY";
+/// All kinds of records except `I`, which reserves IDs and requires half a million jobs.
+const KINDS: &str = "PJpjcRLBKXATUsODMWQEZVFYNCSGH";
 
 /// The size of the record of a clean stop in bytes.
 const CLOSED: usize = 25;
@@ -48,25 +50,27 @@ fn disk(files: &Files) -> Disk {
     disk
 }
 
-fn jobs(engine: &Engine) -> Jobs {
-    let texts = engine.jobs().map(|job| {
-        let text = format!("{:?} {} {:?} {:?}", job.state(), job.priority(), engine.tube_of(&job), job.body().bytes());
-        (job.id().0, text)
-    });
-    texts.collect()
+fn stored(engine: &Engine) -> Stored {
+    let mut stored = Snapshot::of(engine, 0).texts();
+    let pause = |(tube, pause)| (format!("pause {tube:?}"), format!("{pause:?}"));
+    stored.extend(engine.pauses().map(pause));
+    stored.extend(engine.open_operations().map(|operation| (format!("operation {operation:?}"), String::new())));
+    stored
 }
 
-/// Recovers a queue. Returns the jobs, the reported problems, and the highest ID that may have been assigned.
-fn look(files: &Files) -> Result<(Jobs, Vec<String>, u64), OpenError> {
+/// Recovers a queue. Returns what it contains and the reported problems. Checks that no ID can be reused.
+fn look(files: &Files) -> Result<(Stored, Vec<String>), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
-    Ok((jobs(&engine), found.report.problems, found.last_id))
+    let largest = engine.jobs().map(|job| job.id().0).max();
+    assert!(largest <= Some(found.last_id), "the last ID is {}, and {largest:?} exists", found.last_id);
+    Ok((stored(&engine), found.report.problems))
 }
 
 /// All past states of the queue, and its files at several moments.
 #[derive(Default)]
 struct Past {
-    states: BTreeSet<Vec<(u64, String)>>,
+    states: BTreeSet<Stored>,
     files: Vec<Files>,
 }
 
@@ -84,7 +88,7 @@ impl Past {
                 life.put(client, &[step as u8; 100], 1, Span::ZERO);
             }
             life.settle();
-            self.states.insert(jobs(&life.access.0.borrow().1).into_iter().collect());
+            self.states.insert(stored(&life.access.0.borrow().1));
             if step % 16 == 0 {
                 self.files.push(files(disk));
             }
@@ -105,8 +109,8 @@ impl Past {
         (past, disk)
     }
 
-    fn contains(&self, jobs: &Jobs) -> bool {
-        self.states.contains(&jobs.clone().into_iter().collect::<Vec<_>>())
+    fn pick(&self, random: &mut Random) -> &Files {
+        &self.files[random.below(self.files.len() as u64) as usize]
     }
 }
 
@@ -129,15 +133,15 @@ fn restoring_over_an_older_copy_ignores_the_old_files() {
     for seed in 0..4 {
         let (past, _) = Past::of(100 * seed, Disk::new(seed));
         let newest = past.files.last().expect("files");
-        let (expected, ..) = look(newest).expect("a log");
+        let (expected, _) = look(newest).expect("a log");
         for older in &past.files {
             let mut restored = older.clone();
             restored.extend(newest.clone());
-            let (found, problems, _) = look(&restored).expect("a log");
+            let (found, problems) = look(&restored).expect("a log");
             assert_eq!((&found, problems), (&expected, vec![]), "seed {seed}");
             let disk = disk(&restored);
             let (engine, ..) = start(&disk, settings(SIZE, SyncMode::Always), dawn()).expect("a log");
-            assert_eq!(jobs(&engine), expected);
+            assert_eq!(stored(&engine), expected);
             let stale = restored.keys().find(|number| !newest.contains_key(number));
             assert!(stale.is_none_or(|number| !disk.names().contains(&name(*number))), "it is removed");
         }
@@ -151,10 +155,10 @@ fn files_of_different_times_form_a_past_state_or_are_reported() {
     for seed in 0..4 {
         let (past, _) = Past::of(100 * seed, Disk::new(seed));
         for sample in 0..samples(240) / 4 {
-            let [one, other] = [(); 2].map(|()| &past.files[random.below(past.files.len() as u64) as usize]);
-            let Ok((found, problems, _)) = look(&mixture(one, other, &mut random)) else { continue };
+            let [one, other] = [(); 2].map(|()| past.pick(&mut random));
+            let Ok((found, problems)) = look(&mixture(one, other, &mut random)) else { continue };
             whole += u64::from(problems.is_empty());
-            assert!(!problems.is_empty() || past.contains(&found), "seed {seed}, sample {sample}: {found:?}");
+            assert!(!problems.is_empty() || past.states.contains(&found), "seed {seed}, sample {sample}: {found:?}");
         }
     }
     assert!(whole > 0, "some mixtures are a state");
@@ -174,13 +178,12 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
             past
         });
         for sample in 0..samples(240) / 4 {
-            let [first, second] =
-                [&one, &other].map(|past| &past.files[random.below(past.files.len() as u64) as usize]);
+            let [first, second] = [&one, &other].map(|past| past.pick(&mut random));
             match look(&mixture(first, second, &mut random)) {
                 Err(OpenError::Mixed(..)) => refused += 1,
                 Err(error) => panic!("{error}"),
-                Ok((found, problems, _)) => {
-                    let was = [&before, &one, &other].iter().any(|past| past.contains(&found));
+                Ok((found, problems)) => {
+                    let was = [&before, &one, &other].iter().any(|past| past.states.contains(&found));
                     assert!(!problems.is_empty() || was, "seed {seed}, sample {sample}: {found:?}");
                 }
             }
@@ -197,11 +200,11 @@ struct Moment {
 
 /// Runs one server that continuously rewrites and removes segments. Returns the states of the queue in order, and the
 /// moments between the steps of the log's threads.
-fn moments(size: u64, seed: u64) -> (Vec<Jobs>, Vec<Moment>) {
+fn moments(size: u64, seed: u64) -> (Vec<Stored>, Vec<Moment>) {
     let disk = Disk::new(seed);
     let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("a log");
     let (client, mut random) = (life.first_client(), Random::new(seed));
-    let (mut states, mut positions, mut moments) = (vec![Jobs::new()], vec![0], Vec::new());
+    let (mut states, mut positions, mut moments) = (vec![Stored::new()], vec![0], Vec::new());
     for step in 0..400u64 {
         let ids = life.model.ids();
         if ids.len() > 8 || !ids.is_empty() && random.once_in(2) {
@@ -209,7 +212,7 @@ fn moments(size: u64, seed: u64) -> (Vec<Jobs>, Vec<Moment>) {
         } else {
             life.put(client, &[b't'; 100][..1 + step as usize % 99], 1, Span::ZERO);
         }
-        states.push(jobs(&life.access.0.borrow().1));
+        states.push(stored(&life.access.0.borrow().1));
         positions.push(life.access.0.borrow().0.position);
         for _ in 0..3 {
             life.look_after();
@@ -252,7 +255,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_reported() {
         for sample in 0..samples / 8 {
             let (copy, durable) = plain_copy(&moments, &mut random);
             // An empty directory is not damaged: it is a new log.
-            let Some(Ok((found, problems, _))) = (!copy.is_empty()).then(|| look(&copy)) else { continue };
+            let Some(Ok((found, problems))) = (!copy.is_empty()).then(|| look(&copy)) else { continue };
             let is_started = start(&disk(&copy), settings(SIZE, SyncMode::Always).strictly(), dawn()).is_ok();
             whole += u64::from(is_started);
             let (is_accepted, is_complete) = (is_started || problems.is_empty(), states[durable..].contains(&found));
@@ -266,7 +269,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_reported() {
 /// A log with all kinds of records, written by six servers in sequence. Only the last server has stopped cleanly.
 struct Varied {
     files: Files,
-    jobs: Jobs,
+    stored: Stored,
     last: u64,
 }
 
@@ -297,9 +300,9 @@ impl Varied {
             disk = disk.kill(seed + life);
         }
         let files: Files = files(&disk).into_iter().filter(|(_, bytes)| used(bytes) > 0).collect();
-        let (jobs, problems, _) = look(&files).expect("a log");
+        let (stored, problems) = look(&files).expect("a log");
         assert_eq!(problems, Vec::<String>::new());
-        Varied { files, jobs, last }
+        Varied { files, stored, last }
     }
 
     fn bytes(&self) -> u64 {
@@ -307,16 +310,29 @@ impl Varied {
     }
 
     /// Recovers damaged files. Checks the number of bytes that the server has read, and that no ID is reused.
-    fn look(&self, damaged: &Files, what: &str) -> Result<(Jobs, Vec<String>), OpenError> {
+    fn look(&self, damaged: &Files, what: &str) -> Result<(Stored, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
         let found = inspect(&disk, &mut engine);
         let (read, max) = disk.reads();
         assert!(read <= 8 * self.bytes() + (1 << 20), "{read} bytes read of {}: {what}", self.bytes());
         assert!(max <= 1 << 20, "{max} bytes read at once: {what}");
         let found = found?;
-        let is_log = damaged.keys().any(|number| self.files.contains_key(number)) && found.report.progress.segments > 0;
+        // Without any header, no record can be read, and the highest ID is a guess.
+        let has_header = |(number, bytes): (&u64, &Vec<u8>)| {
+            self.files.contains_key(number) && used(bytes) > 0 && used(&bytes[..HEADER]) > 0
+        };
+        let is_log = damaged.iter().any(has_header) && found.report.progress.segments > 0;
         assert!(found.last_id >= self.last || !is_log, "id {} after {}: {what}", found.last_id, self.last);
-        Ok((jobs(&engine), found.report.problems))
+        Ok((stored(&engine), found.report.problems))
+    }
+
+    /// Returns the kind and the position of each record in a segment.
+    fn records(&self, number: u64) -> Vec<(char, Range<usize>)> {
+        let bytes = &self.files[&number];
+        let bytes = &bytes[..bytes.len().min(used(bytes) + 8)];
+        let log = u64::from_le_bytes(bytes[12..20].try_into().expect("eight bytes"));
+        let found = records(Segment { log, number }, bytes);
+        found.iter().map(|record| (record.kind.into(), record.at..record.end)).collect()
     }
 
     /// Returns two random segment numbers in ascending order. They are equal if there is only one segment.
@@ -326,6 +342,12 @@ impl Varied {
         let other = (first + 1 + random.below(numbers.len().max(2) as u64 - 1) as usize) % numbers.len();
         [numbers[first], numbers[other]]
     }
+}
+
+/// Returns the range of bytes that a problem reports.
+fn damaged_bytes(problem: &str) -> Option<Range<usize>> {
+    let (from, rest) = problem.split_once(": bytes ")?.1.split_once(" to ")?;
+    Some(from.parse().ok()?..rest.split_once(" are damaged")?.0.parse().ok()?)
 }
 
 /// Returns the number of bytes up to the last nonzero byte.
@@ -340,17 +362,12 @@ fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
         for seed in 0..3 {
             let varied = Varied::new(size + size / 8 * seed, steps, more, 100 * seed + steps);
             counts.insert(varied.files.len());
-            for (number, bytes) in &varied.files {
-                let bytes = &bytes[..bytes.len().min(used(bytes) + 8)];
-                let log = u64::from_le_bytes(bytes[12..20].try_into().expect("eight bytes"));
-                let segment = Segment { log, number: *number };
-                kinds.extend(records(segment, bytes).iter().map(|found| found.kind));
-            }
-            (0..samples(360) / 12).for_each(|_| each(&varied, &mut random));
+            kinds.extend(varied.files.keys().flat_map(|number| varied.records(*number)).map(|(kind, _)| kind));
+            (0..samples(360).div_ceil(12)).for_each(|_| each(&varied, &mut random));
         }
     }
     println!("folders of {counts:?} segments");
-    let missing: Vec<char> = KINDS.iter().filter(|kind| !kinds.contains(kind)).map(|&kind| kind.into()).collect();
+    let missing: Vec<char> = KINDS.chars().filter(|kind| !kinds.contains(kind)).collect();
     assert_eq!(missing, Vec::<char>::new(), "kinds of records that no folder contains");
     assert!(
         counts.contains(&1) && counts.range(2..5).next().is_some() && counts.last() >= Some(&20),
@@ -371,10 +388,20 @@ fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
         bytes[place] ^= if random.once_in(2) { 1 << random.below(8) } else { 1 + random.below(255) as u8 };
         let case = format!("byte {place} of {end} in {number}");
         let (after, problems) = varied.look(&damaged, &case).expect("damage is no mixture");
-        let ids = varied.jobs.keys().chain(after.keys());
-        let changed: BTreeSet<_> = ids.filter(|id| varied.jobs.get(id) != after.get(id)).collect();
-        let case = format!("{case}: {problems:?}, {changed:?}");
-        assert!(changed.len() <= 1, "{case}");
+        let names = varied.stored.keys().chain(after.keys());
+        let changed: BTreeSet<_> = names.filter(|name| varied.stored.get(*name) != after.get(*name)).collect();
+        let hit = varied.records(number).into_iter().find(|(_, range)| range.contains(&place));
+        let case = format!("{case}, in {hit:?}: {problems:?}, {changed:?}");
+        let count = |kind: &str| changed.iter().filter(|name| name.starts_with(kind)).count();
+        // A run puts a copy of a schedule. A record of groups deletes a member and releases jobs that wait.
+        let (kind, range) = hit.map_or((None, None), |(kind, range)| (Some(kind), Some(range)));
+        let is_held = |name: &&&String| after.get(**name).is_some_and(|job| job.contains("state: Held"));
+        let held = if kind == Some('V') { changed.iter().filter(is_held).count() } else { 0 };
+        assert!(count("job") <= held + if kind == Some('c') { 2 } else { 1 }, "{case}");
+        // In this test, a job belongs to at most two groups.
+        assert!(count("group") <= 2 && changed.len() <= 1 + count("job") + count("group"), "{case}");
+        let regions: Vec<_> = problems.iter().filter_map(|problem| damaged_bytes(problem)).collect();
+        assert!(problems.is_empty() || regions == Vec::from_iter(range), "{case}");
         // Damage to the record of a clean stop loses no data and is not reported.
         let is_last = varied.files.keys().last() == Some(&number) && place + CLOSED >= end;
         assert!(!problems.is_empty() || is_last && changed.is_empty(), "{case}");
@@ -388,19 +415,20 @@ fn removed_duplicated_and_swapped_segments_are_reported() {
         let mut damaged = varied.files.clone();
         let [one, other] = varied.two(random);
         let [first, second] = [&varied.files[&one], &varied.files[&other]];
-        let what = random.below(5);
+        let what = random.below(6);
         match what {
             0 => drop(damaged.remove(&one)),
             1 => drop(damaged.insert(other, first.clone())),
             2 => drop(damaged.insert(damaged.keys().last().expect("a segment") + 1, first.clone())),
             3 => damaged.extend([(one, second.clone()), (other, first.clone())]),
+            4 => damaged.get_mut(&one).expect("a segment")[..HEADER].fill(0),
             _ => damaged.get_mut(&one).expect("a segment")[..HEADER].copy_from_slice(&second[..HEADER]),
         }
         let case = format!("damage {what} to {one} and {other} of {:?}", varied.files.keys());
         let Ok((after, problems)) = varied.look(&damaged, &case) else { return };
         reported += u64::from(!problems.is_empty());
         whole += u64::from(problems.is_empty());
-        assert!(!problems.is_empty() || after == varied.jobs, "{case}");
+        assert!(!problems.is_empty() || after == varied.stored, "{case}");
     });
     assert!(reported > 0 && whole > 0, "some damage costs nothing, such as the loss of an obsolete segment");
 }

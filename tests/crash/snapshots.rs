@@ -143,6 +143,15 @@ impl Snapshot {
         }
     }
 
+    /// Returns the text form of each job, kept key, tube's settings, and group, by kind and name.
+    pub fn texts(&self) -> BTreeMap<String, String> {
+        let jobs = self.jobs.iter().map(|(id, job)| (format!("job {id}"), format!("{job:?}")));
+        let keys = self.keys.iter().map(|(name, key)| (format!("key {name:?}"), format!("{key:?}")));
+        let settings = self.settings.iter().map(|(tube, how)| (format!("settings {tube:?}"), format!("{how:?}")));
+        let groups = self.groups.iter().map(|(name, ended)| (format!("group {name:?}"), format!("{ended}")));
+        jobs.chain(keys).chain(settings).chain(groups).collect()
+    }
+
     /// Returns the snapshot after a recovery at the time `now`, without expired jobs and keys.
     fn at(&self, now: Time) -> Snapshot {
         let mut snapshot = self.clone();
