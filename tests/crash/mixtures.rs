@@ -109,6 +109,23 @@ impl Past {
         (past, disk)
     }
 
+    /// Records the state that a recovery of the disk would restore. If new segments were begun, also records the state
+    /// at the end of each segment before them.
+    fn recover(&mut self, disk: &Disk) {
+        let (files, before) = (files(disk), self.files.last().cloned().unwrap_or_default());
+        let newest = |files: &Files| files.iter().rfind(|(_, bytes)| used(bytes) > 0).map_or(0, |(number, _)| *number);
+        for last in newest(&before)..newest(&files) {
+            let mut part = before.clone();
+            part.extend(files.clone());
+            part.retain(|number, _| *number <= last);
+            self.states.extend(look(&part).map(|(stored, _)| stored));
+        }
+        let (stored, problems) = look(&files).expect("a log");
+        assert_eq!(problems, Vec::<String>::new());
+        self.states.insert(stored);
+        self.files.push(files);
+    }
+
     fn pick(&self, random: &mut Random) -> &Files {
         &self.files[random.below(self.files.len() as u64) as usize]
     }
@@ -146,6 +163,25 @@ fn restoring_over_an_older_copy_ignores_the_old_files() {
             assert!(stale.is_none_or(|number| !disk.names().contains(&name(*number))), "it is removed");
         }
     }
+}
+
+// Tests promise P19 of beanpole-promises(7).
+#[test]
+fn restoring_an_older_copy_over_newer_files_forms_a_past_state_or_is_reported() {
+    let (mut whole, mut reported) = (0, 0);
+    for seed in 0..4 {
+        let (past, _) = Past::of(100 * seed, Disk::new(seed));
+        let newest = past.files.last().expect("files");
+        for older in &past.files {
+            let mut back = newest.clone();
+            back.extend(older.clone());
+            let Ok((found, problems)) = look(&back) else { continue };
+            assert!(!problems.is_empty() || past.states.contains(&found), "seed {seed}: {found:?}");
+            whole += u64::from(problems.is_empty());
+            reported += u64::from(!problems.is_empty());
+        }
+    }
+    assert!(whole > 0 && reported > 0, "{whole} are whole, and {reported} are reported");
 }
 
 // Tests promise P19 of beanpole-promises(7).
@@ -271,16 +307,23 @@ struct Varied {
     files: Files,
     stored: Stored,
     last: u64,
+    /// The states at several moments, if they are recorded.
+    past: Past,
 }
 
 impl Varied {
     /// Creates the log. Each server leaves `more` additional jobs.
-    fn new(size: u64, steps: u64, more: u64, seed: u64) -> Varied {
-        let (mut disk, mut last) = (Disk::new(seed), 0);
+    fn new(size: u64, steps: u64, more: u64, seed: u64, keeps_past: bool) -> Varied {
+        let (mut disk, mut last, mut past) = (Disk::new(seed), 0, Past::default());
         for life in 0..6 {
             let how = settings(size, SyncMode::Always);
             let mut now = Life::begin(disk.clone(), how, dawn(), seed + life).expect("a log");
-            (0..steps).for_each(|_| tagged_lives::step(&mut now));
+            for step in 0..steps {
+                tagged_lives::step(&mut now);
+                if keeps_past && step % 4 == 0 {
+                    past.recover(&now.disk);
+                }
+            }
             let client = now.first_client();
             if let Some(id) = now.put(client, b"more", 1, Span::ZERO) {
                 now.turn(|engine, at| {
@@ -297,12 +340,15 @@ impl Varied {
             if life == 5 {
                 now.wal.close(&now.access, now.now);
             }
+            if keeps_past {
+                past.recover(&now.disk);
+            }
             disk = disk.kill(seed + life);
         }
         let files: Files = files(&disk).into_iter().filter(|(_, bytes)| used(bytes) > 0).collect();
         let (stored, problems) = look(&files).expect("a log");
         assert_eq!(problems, Vec::<String>::new());
-        Varied { files, stored, last }
+        Varied { files, stored, last, past }
     }
 
     fn bytes(&self) -> u64 {
@@ -356,11 +402,11 @@ fn used(bytes: &[u8]) -> usize {
 }
 
 /// Passes logs of one segment, of several segments, and of at least twenty segments to `each`.
-fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
+fn folders(keeps_past: bool, mut each: impl FnMut(&Varied, &mut Random)) {
     let (mut random, mut kinds, mut counts) = (Random::new(3), BTreeSet::new(), BTreeSet::new());
     for (size, steps, more) in [(1 << 17, 8, 0), (1 << 17, 60, 0), (6000, 40, 0), (700, 40, 45)] {
         for seed in 0..3 {
-            let varied = Varied::new(size + size / 8 * seed, steps, more, 100 * seed + steps);
+            let varied = Varied::new(size + size / 8 * seed, steps, more, 100 * seed + steps, keeps_past);
             counts.insert(varied.files.len());
             kinds.extend(varied.files.keys().flat_map(|number| varied.records(*number)).map(|(kind, _)| kind));
             (0..samples(360).div_ceil(12)).for_each(|_| each(&varied, &mut random));
@@ -375,10 +421,24 @@ fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
     );
 }
 
+// Tests promise P19 of beanpole-promises(7).
+#[test]
+fn files_of_different_times_with_all_kinds_of_records_form_a_past_state_or_are_reported() {
+    let mut whole = 0;
+    folders(true, |varied, random| {
+        let past = &varied.past;
+        let mixed = mixture(past.pick(random), past.pick(random), random);
+        let Ok((found, problems)) = look(&mixed) else { return };
+        whole += u64::from(problems.is_empty());
+        assert!(!problems.is_empty() || past.states.contains(&found), "{:?}: {found:?}", mixed.keys());
+    });
+    assert!(whole > 0, "some mixtures are a state");
+}
+
 // Tests promise P18 of beanpole-promises(7).
 #[test]
 fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
-    folders(|varied, random| {
+    folders(false, |varied, random| {
         let [number, _] = varied.two(random);
         let mut damaged = varied.files.clone();
         let bytes = damaged.get_mut(&number).expect("a segment");
@@ -411,7 +471,7 @@ fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
 #[test]
 fn removed_duplicated_and_swapped_segments_are_reported() {
     let (mut reported, mut whole) = (0, 0);
-    folders(|varied, random| {
+    folders(false, |varied, random| {
         let mut damaged = varied.files.clone();
         let [one, other] = varied.two(random);
         let [first, second] = [&varied.files[&one], &varied.files[&other]];
