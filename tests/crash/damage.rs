@@ -13,6 +13,9 @@ use crate::driver::{dawn, settings, start, Life};
 use crate::format;
 use crate::random::Random;
 
+/// The log records its sync position at least once for each 4 KiB.
+const SYNCED_EVERY: usize = 4096;
+
 fn number(name: &str) -> Option<u64> {
     name.strip_prefix("segment.")?.parse().ok()
 }
@@ -123,17 +126,21 @@ fn readable_records_are_kept_and_damage_is_reported() {
     assert!(reported as u64 > lives / 2, "only {reported} of {lives} were reported");
 }
 
+fn used(disk: &Disk, name: &str) -> usize {
+    disk.bytes(name).iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
+}
+
 /// Each start records that all earlier data is synced. Damage to earlier records is thus never taken for a torn write.
 #[test]
 fn a_damaged_byte_is_reported_even_after_short_lives() {
     let how = settings(65_536, SyncMode::Always);
-    let (mut disk, mut synced, mut jobs) = (Disk::new(1), 0, 0);
+    let (mut disk, mut synced, mut jobs, mut last) = (Disk::new(1), 0, 0, 0);
     for seed in 0..4 {
         let mut life = Life::begin(disk, how, dawn(), seed).expect("an intact log");
-        synced = life.disk.bytes("segment.0000000001").iter().rposition(|byte| *byte != 0).expect("a header");
+        synced = used(&life.disk, "segment.0000000001") - 1;
         let client = life.first_client();
         for _ in 0..3 {
-            life.put(client, b"t", 1, Span::ZERO).expect("space for a job");
+            last = life.put(client, b"t", 1, Span::ZERO).expect("space for a job");
             life.settle();
             jobs += 1;
         }
@@ -145,5 +152,40 @@ fn a_damaged_byte_is_reported_even_after_short_lives() {
         let (engine, .., report) = start(&damaged, how, dawn()).expect("a readable log");
         assert!(!report.problems.is_empty(), "byte {place} of {synced}");
         assert!(engine.jobs().count() + 1 >= jobs, "byte {place} of {synced}");
+        assert!(engine.last_id() >= last, "byte {place} of {synced}: {} of {last}", engine.last_id());
     }
+}
+
+/// After the last recorded sync position, damage cannot be distinguished from an interrupted write.
+// Tests promise P18 of beanpole-promises(7).
+#[test]
+fn damage_after_an_unclean_exit_loses_at_most_the_end_of_the_log() {
+    const SEGMENT: &str = "segment.0000000001";
+    let how = settings(1 << 20, SyncMode::Always);
+    let mut life = Life::begin(Disk::new(1), how, dawn(), 1).expect("an empty log");
+    let (client, mut records, mut last) = (life.first_client(), Vec::new(), 0);
+    while records.last().is_none_or(|&(_, end)| end < 20_000) {
+        let start = used(&life.disk, SEGMENT);
+        last = life.put(client, b"t", 1, Span::ZERO).expect("space for a job");
+        assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
+        records.push((start, used(&life.disk, SEGMENT)));
+    }
+    let (disk, end) = (life.disk.kill(1), used(&life.disk, SEGMENT));
+    let mut unreported = 0;
+    for (index, &(start_at, end_at)) in records.iter().enumerate() {
+        let place = start_at + (end_at - start_at) * (index % 5) / 5;
+        let damaged = disk.kill(1);
+        damaged.alter(SEGMENT, |bytes| bytes[place] ^= 1);
+        let (engine, .., report) = start(&damaged, how, dawn()).expect("a readable log");
+        let lost = records.len() - engine.jobs().count();
+        let case = format!("byte {place} of {end}: {lost} of {} jobs are lost: {:?}", records.len(), report.problems);
+        assert!(engine.last_id() >= last, "{case}");
+        if report.problems.is_empty() {
+            unreported += 1;
+            assert!(lost == records.len() - index && start_at + SYNCED_EVERY >= end, "{case}");
+        } else {
+            assert!(lost <= 1, "{case}");
+        }
+    }
+    assert!((1..records.len() / 2).contains(&unreported), "{unreported} of {} were not reported", records.len());
 }
