@@ -15,6 +15,7 @@ pub const RETRY: Duration = Duration::from_millis(250);
 
 /// The interval at which the existence of all segments is checked.
 pub const CHECK: Duration = Duration::from_millis(500);
+const _: () = assert!(CHECK.as_millis() < 1000, "a removal is detected within a second");
 
 /// The time for which space stays reserved for connections that waited for it. A client that does not read replies can
 /// leave the space unused.

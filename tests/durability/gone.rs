@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use beanpole::Client;
 
@@ -166,6 +168,45 @@ fn jobs_of_removed_segments_are_rewritten() {
     let mut client = daemon.client();
     assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
     assert!(jobs.iter().all(|(&id, body)| client.peek(id).is_ok_and(|job| job.body == *body)));
+}
+
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("a server");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("a reply");
+    reply
+}
+
+/// The server writes to the current segment, and continues in the prepared segment.
+#[test]
+fn jobs_of_the_removed_current_and_prepared_segments_are_rewritten() {
+    let home = Home::new();
+    let daemon = home.start(&[&OPTIONS[..], &["--http=127.0.0.1:0"]].concat());
+    let (mut client, mut jobs) = (daemon.client(), Jobs::new());
+    let (mut current, mut open) = (0, Vec::new());
+    wait_until("a segment is prepared", || {
+        assert!(put(&mut client, &mut jobs));
+        current = number(&mut client, "stats", "binlog-current-index");
+        open = segments(&home);
+        open.retain(|name| name["segment.".len()..].parse().is_ok_and(|number: u64| number >= current));
+        current > 2 && open.len() > 1
+    });
+    open.iter().for_each(|name| fs::remove_file(home.path().join(name)).expect("a segment"));
+    wait_until("the loss is noticed", || daemon.log().contains("a segment was removed under the server"));
+    resumes(&daemon, &mut client, &mut jobs);
+    wait_until("the removed segments are obsolete", || number(&mut client, "stats", "binlog-oldest-index") > current);
+    let lost = lost(&mut client);
+    assert!(lost > 0);
+    let http = daemon.names().iter().find_map(|name| name.strip_prefix("http://")).expect("an HTTP listener");
+    let metrics = scrape(http.trim_end_matches('/'));
+    assert!(metrics.contains(&format!("\nbeanpole_binlog_lost_segments_total {lost}\n")), "{metrics}");
+    assert!(put(&mut client, &mut jobs));
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
+    compare(&mut client, &jobs);
 }
 
 #[test]
