@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 
 use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
@@ -247,29 +246,37 @@ fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     lines.take(count).map(|line| line.expect("a reply")).collect()
 }
 
-fn fill_with_everything(server: &Server, gearman: &Path) {
+/// `folder` contains the server's sockets for Gearman and Workq.
+fn fill_with_everything(server: &Server, folder: &Folder) {
     everything::fill(server.daemon.tcp());
-    let mut stream = UnixStream::connect(gearman).expect("a socket");
+    let mut stream = UnixStream::connect(folder.file("gearman")).expect("a socket");
     let submit = b"func\0unique \"name\"\xff\0body";
     let head = [&b"\0REQ"[..], &18u32.to_be_bytes(), &(submit.len() as u32).to_be_bytes()].concat();
     stream.write_all(&[&head[..], submit].concat()).expect("a connection");
     let mut created = [0; 12];
     stream.read_exact(&mut created).expect("a reply");
     assert_eq!(created[..8], *b"\0RES\0\0\0\x08");
+    let mut stream = UnixStream::connect(folder.file("workq")).expect("a socket");
+    let id = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+    let add = format!("add {id} steps 60000 100016000 4 -max-fails=3 -max-attempts=5\r\nbody\r\n");
+    stream.write_all(add.as_bytes()).expect("a connection");
+    let mut added = [0; 5];
+    stream.read_exact(&mut added).expect("a reply");
+    assert_eq!(added, *b"+OK\r\n");
 }
 
-fn with_gearman(folder: &Folder, more: &[&str]) -> (Server, PathBuf) {
-    let socket = folder.file("gearman");
-    let name = format!("--gearman=unix:{}", socket.display());
-    (Server::beanpole(&[&[name.as_str()], more].concat()), socket)
+/// Starts a server with sockets for Gearman and Workq in `folder`.
+fn with_all_protocols(folder: &Folder, more: &[&str]) -> Server {
+    let sockets = ["gearman", "workq"].map(|name| format!("--{name}=unix:{}", folder.file(name).display()));
+    Server::beanpole(&[&sockets.each_ref().map(String::as_str), more].concat())
 }
 
 #[test]
 fn data_of_extensions_is_exported_and_imported() {
     let (folder, binlog) = (Folder::new(), Folder::new());
     let name = binlog.file("").display().to_string();
-    let (server, socket) = with_gearman(&folder, &["-b", &name]);
-    fill_with_everything(&server, &socket);
+    let server = with_all_protocols(&folder, &["-b", &name]);
+    fill_with_everything(&server, &folder);
     let first = server.run(&["export"]);
     assert_eq!(first.code, 0, "{}", first.err);
     assert!(
@@ -285,6 +292,8 @@ fn data_of_extensions_is_exported_and_imported() {
         r#""fails":2,"dead-from":"mail","last-error":"no route""#,
         r#""fails":1,"last-error-base64":"cmVmdXPpIQ==""#,
         r#""idempotency-key-base64":"dW5pcXVlICJuYW1lIv8=","protocol":"gearman""#,
+        r#""unique":"id","try":5,"max-fails":3,"#,
+        r#""protocol":"workq""#,
         r#"{"tube":"limited-by-class","settings":"limit:3:0:4"}"#,
         r#"{"tube":"mail","settings":"try:2:100000 dead:mail-dead max:3 rate:7/2"}"#,
     ] {
@@ -292,7 +301,7 @@ fn data_of_extensions_is_exported_and_imported() {
     }
     // A server that restarts with the directory must export the same jobs as `export --binlog`.
     drop(server);
-    let (server, _) = with_gearman(&Folder::new(), &["-b", &name]);
+    let server = with_all_protocols(&Folder::new(), &["-b", &name]);
     assert_eq!(fields(&server.ok(&["export"])), fields(&first.out));
     server.daemon.signal(Signal::SIGTERM);
     assert_eq!(server.daemon.wait(PATIENCE), 0);
@@ -304,19 +313,22 @@ fn data_of_extensions_is_exported_and_imported() {
         let line = |part: &str| export.lines().position(|line| line.contains(part)).expect("a line");
         assert!(line(r#""after-group":"batch""#) < line(r#""group":"batch""#), "{export}");
     }
-    // After an import, the export must be the same, except for the properties that only Gearman jobs have.
-    let (fresh, _) = with_gearman(&Folder::new(), &[]);
+    // After an import, the export must be the same, except for the properties that only Gearman and Workq jobs have.
+    let fresh = with_all_protocols(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
-    assert!(ended.err.contains("imported 14 jobs, 2 of them buried; 0 lines were refused"), "{}", ended.err);
+    assert!(ended.err.contains("imported 15 jobs, 2 of them buried; 0 lines were refused"), "{}", ended.err);
     assert!(
         ended.err.contains("imported 2 pauses, settings of 5 tubes, 1 keys that outlive their jobs"),
         "{}",
         ended.err
     );
-    assert!(ended.err.contains("not stored by the server: protocol, 1 times"), "{}", ended.err);
-    let second = fresh.ok(&["export"]);
-    assert_eq!(fields(&second), fields(&first.out.replace(r#","protocol":"gearman""#, "")));
+    let not_stored = ended.err.lines().filter_map(|line| line.split_once("not stored by the server: "));
+    let not_stored: Vec<&str> = not_stored.map(|(_, what)| what).collect();
+    assert_eq!(not_stored, ["protocol, 2 times", "try, 1 times", "unique, 1 times"]);
+    let unstored = [r#","protocol":"gearman""#, r#","protocol":"workq""#, r#","unique":"id","try":5,"max-fails":3"#];
+    let stored = unstored.iter().fold(first.out.clone(), |text, part| text.replace(part, ""));
+    assert_eq!(fields(&fresh.ok(&["export"])), fields(&stored));
     // A repeated import must not put a job whose key already exists on the server.
     let again = fresh.feed(&["import"], first.out.as_bytes());
     assert!(again.err.contains("4 jobs were not put, because the server has jobs with their keys"), "{}", again.err);
@@ -403,25 +415,27 @@ fn dead_letters_with_the_same_key_are_all_imported() {
 #[test]
 fn unsupported_data_is_reported_and_counted() {
     let folder = Folder::new();
-    let (server, socket) = with_gearman(&folder, &[]);
-    fill_with_everything(&server, &socket);
+    let server = with_all_protocols(&folder, &[]);
+    fill_with_everything(&server, &folder);
     let export = server.ok(&["export"]);
     let plain = Server::beanpole(&["--extensions="]);
     let ended = plain.feed(&["import"], export.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
     for part in [
-        "imported 12 jobs, 2 of them buried; 2 lines were refused",
+        "imported 13 jobs, 2 of them buried; 2 lines were refused",
         "line 15: the server does not support schedules",
         "imported 2 pauses, settings of 0 tubes, 0 keys",
         "idempotency-key, 4 times",
         "concurrency-key, 2 times",
         "stored by the server: group, 2 times",
         "after-group, 2 times",
-        "try, 3 times",
+        "try, 4 times",
+        "unique, 1 times",
+        "protocol, 2 times",
         "fails, 3 times",
         "last-error, 2 times",
         "dead-from, 1 times",
-        "expires-in, 3 times",
+        "expires-in, 4 times",
         "settings, 5 times",
         "a key that outlives its job, 1 times",
     ] {
