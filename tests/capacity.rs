@@ -285,7 +285,7 @@ fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let job = engine.put(producer, new, now).expect("room for a job");
     let mut clients: Vec<ClientId> = (0..IDLE).map(|_| engine.connect_as(ReservePolicy::Lease)).collect();
     for &client in &clients {
-        assert!(matches!(engine.wait_outcome(client, job, Span::from_secs(60), now), Awaited::Waiting));
+        assert!(matches!(engine.wait_outcome(client, Some(job), Span::from_secs(60), now), Awaited::Waiting));
     }
     order(&mut clients);
     let before = own_time();

@@ -155,7 +155,7 @@ fn the_end_of_a_job_is_reported_to_waiting_clients_when_durable() {
     let (server, gate, mut bystander, job) = serve(&home);
     let _end = OpenAtEnd(gate.clone());
     for (verb, reply) in [("delete", "DELETED"), ("bury", "BURIED")] {
-        let [mut worker, mut waiting] = [(); 2].map(|()| Plain::to(&server, Wire::Beanstalk));
+        let [mut worker, mut waiting, mut late] = [(); 3].map(|()| Plain::to(&server, Wire::Beanstalk));
         let id = bystander.put(b"x", 0, 0, 60).expect("a job");
         worker.send(format!("reserve-job {id}\r\n"));
         worker.expect(&format!("RESERVED {id} 1\r\nx\r\n"));
@@ -164,12 +164,37 @@ fn the_end_of_a_job_is_reported_to_waiting_clients_when_durable() {
         gate.set(Some(Operation::Sync), Some(Operation::Sync));
         worker.send(if verb == "bury" { format!("bury {id} 0\r\n") } else { format!("{verb} {id}\r\n") });
         gate.wait_until_blocking();
+        late.send(format!("wait {id} 60\r\n"));
         pass(&mut bystander, job);
-        assert!(worker.is_silent() && waiting.is_silent(), "a power cut now would undo the {verb}");
+        for client in [&worker, &waiting, &late] {
+            assert!(client.is_silent(), "a power cut now would undo the {verb}");
+        }
         gate.set(None, Some(Operation::Sync));
         worker.expect(&format!("{reply}\r\n"));
         waiting.expect(&format!("{reply} {id}\r\n"));
+        late.expect(&if verb == "bury" { format!("BURIED {id}\r\n") } else { "NOT_FOUND\r\n".to_owned() });
     }
+}
+
+// Tests promise P14 of beanpole-promises(7).
+#[test]
+fn a_late_request_for_a_result_learns_of_the_delete_when_durable() {
+    const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+    let home = Home::new();
+    let (server, gate, mut bystander, job) = serve(&home);
+    let _end = OpenAtEnd(gate.clone());
+    let [mut producer, mut late] = [(); 2].map(|()| Plain::to(&server, Wire::Workq));
+    producer.send(format!("add {ID} mail 60000 60000 4\r\nbody\r\n"));
+    producer.expect("+OK\r\n");
+    gate.set(Some(Operation::Sync), Some(Operation::Sync));
+    producer.send(format!("delete {ID}\r\n"));
+    gate.wait_until_blocking();
+    late.send(format!("result {ID} 60000\r\n"));
+    pass(&mut bystander, job);
+    assert!(producer.is_silent() && late.is_silent(), "a power cut now would bring the job back");
+    gate.set(None, Some(Operation::Sync));
+    producer.expect("+OK\r\n");
+    late.expect("-NOT-FOUND\r\n");
 }
 
 // Tests promise P14 of beanpole-promises(7).

@@ -171,8 +171,12 @@ impl Engine {
         Progress::Done
     }
 
-    pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
-        let Some(slot) = self.store.jobs.find(id) else { return Awaited::NotFound };
+    /// `id` is `None` if the job was not found.
+    pub fn wait_outcome(&mut self, client: ClientId, id: Option<JobId>, timeout: Span, now: Time) -> Awaited<'_> {
+        let Some(slot) = id.and_then(|id| self.store.jobs.find(id)) else {
+            self.changed(Change::PromiseEnds);
+            return Awaited::NotFound;
+        };
         if self.store.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Awaited::Known(self.store.jobs.view(slot));
@@ -191,7 +195,10 @@ impl Engine {
     }
 
     pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
-        let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return JobEnd::NotFound };
+        let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else {
+            self.changed(Change::PromiseEnds);
+            return JobEnd::NotFound;
+        };
         if self.store.jobs.get(slot).state() == State::Buried {
             self.changed(Change::Promise(slot));
             return JobEnd::Buried;

@@ -116,11 +116,8 @@ fn await_outcome(id: Uuid, context: &mut Context) -> Flow {
 
 fn result(id: Uuid, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
     let wait = context.effective_wait(wait);
-    let awaited = match find(context.engine, &id) {
-        None => Awaited::NotFound,
-        Some(job) => context.engine.wait_outcome(context.client, job, wait, context.now),
-    };
-    match awaited {
+    let job = find(context.engine, &id);
+    match context.engine.wait_outcome(context.client, job, wait, context.now) {
         Awaited::Known(job) => send_outcome(id, job.id(), context.engine, out),
         Awaited::NotFound => reply::words(out, reply::NOT_FOUND),
         Awaited::TimedOut => reply::words(out, reply::TIMEOUT),
