@@ -449,6 +449,7 @@ fn the_pages_describe_the_binlog() {
         ".Ql binlog-state",
         ".Ql binlog-records-skipped",
         ".Ql binlog-segments-lost",
+        ".Ql binlog-segments-stuck",
         ".Ql binlog-size",
         ".It 10\n",
         ".Fl -strict",

@@ -114,6 +114,8 @@ pub struct Journal {
     old: u64,
     retired: VecDeque<Retired>,
     retiring: u64,
+    /// Retired segments whose files could not be removed. They do not count toward the bound.
+    stuck: VecDeque<Retired>,
     pub health: Health,
     migrated: u64,
     written: u64,
@@ -521,8 +523,10 @@ impl Journal {
     pub fn stats(&self) -> LogFigures {
         let Journal { migrated, written, skipped, lost, segment_size, live, health, .. } = *self;
         let number = |segment: Option<&Segment>| segment.map_or(0, |segment| segment.number);
-        let (oldest, current, disk) = (number(self.segments.front()), number(self.segments.back()), self.disk());
-        LogFigures { oldest, current, migrated, written, skipped, lost, segment_size, disk, live, health }
+        let (oldest, current, stuck) = (number(self.segments.front()), number(self.segments.back()), &self.stuck);
+        let disk = self.disk() + stuck.iter().map(|stuck| stuck.bytes).sum::<u64>();
+        let stuck = stuck.len() as u64;
+        LogFigures { oldest, current, migrated, written, skipped, lost, stuck, segment_size, disk, live, health }
     }
 }
 

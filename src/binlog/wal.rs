@@ -344,22 +344,22 @@ impl Wal {
     }
 
     fn drop_retired(&self, access: &impl JournalAccess) -> bool {
-        let mut removed = false;
+        let (mut removed, mut retry) = (false, true);
         // Rewritten records must be synced in every mode before the original records are removed.
         let synced = self.writer.lock().synced;
-        while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
+        while let Some(retired) = access.with(|journal, _| journal.next_retired(synced, retry)) {
             let name = segment_name(retired.number);
             let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };
-            if let Some(error) = dropped.err().filter(|error| error.kind() != io::ErrorKind::NotFound) {
-                // Later segments contain the deletes of this segment's jobs, so they must stay.
-                if !self.stuck.swap(true, Ordering::Relaxed) {
-                    log::warn!("{name}: cannot be removed: {error}");
-                }
-                return removed;
+            let error = dropped.err().filter(|error| error.kind() != io::ErrorKind::NotFound);
+            retry = error.is_none();
+            removed |= retry;
+            // Later segments contain the deletes of this segment's jobs, but can be removed anyway: a synced record
+            // states that this segment is not needed. A power failure that undoes one removal has the same effect.
+            let stuck = access.with(|journal, _| journal.gone(retired, error.is_some()));
+            let was_stuck = self.stuck.swap(stuck, Ordering::Relaxed);
+            if let Some(error) = error.filter(|_| !was_stuck) {
+                log::warn!("{name}: cannot be removed: {error}");
             }
-            self.stuck.store(false, Ordering::Relaxed);
-            access.with(|journal, _| journal.gone(retired));
-            removed = true;
         }
         removed
     }

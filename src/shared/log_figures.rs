@@ -32,6 +32,8 @@ pub struct LogFigures {
     pub skipped: u64,
     /// Segments that disappeared while the server was running.
     pub lost: u64,
+    /// Unneeded segments that could not be removed.
+    pub stuck: u64,
     /// The size of a full segment in bytes.
     pub segment_size: u64,
     /// Total bytes of the segments on disk.

@@ -317,6 +317,43 @@ fn an_unremovable_segment_is_logged_once() {
     }
 }
 
+// Tests promise P20 of beanpole-promises(7).
+#[test]
+fn an_unremovable_segment_blocks_no_other_and_its_jobs_stay_deleted() {
+    const SIZE: u64 = 4096;
+    for mode in [SyncMode::Always, SyncMode::Every(50), SyncMode::Never] {
+        let disk = Disk::new(1);
+        let mut life = Life::begin(disk.clone(), settings(SIZE, mode), dawn(), 1).expect("a log");
+        life.largest = 100;
+        life.settle();
+        let stats = |life: &Life| life.access.0.borrow().0.stats();
+        let name = format!("segment.{:010}", stats(&life).current);
+        assert!(disk.names().contains(&name), "{name}: {:?}", disk.names());
+        disk.keep(&name);
+        for round in 0..10 {
+            put_and_delete(&mut life, 100);
+            life.settle();
+            let (now, kept) = (stats(&life), disk.used(&name));
+            assert_eq!((now.stuck, now.disk), (1, disk.used("segment.")), "{mode:?} {round}: {now:?}");
+            assert!(now.disk - kept <= 2 * now.live + 2 * SIZE, "{mode:?} {round}: {now:?}");
+        }
+        // No server runs while the file can be removed again.
+        let cut = (mode == SyncMode::Always).then(|| disk.power_cut(1));
+        for after in cut.into_iter().chain([disk.kill(1)]) {
+            after.heal();
+            assert!(after.names().contains(&name));
+            let (engine, _, _, report) = start(&after, settings(SIZE, mode), dawn()).expect("a log");
+            assert_eq!((engine.stats().jobs.ready, report.problems), (0, Vec::new()), "{mode:?}");
+            assert!(!after.names().contains(&name));
+        }
+        disk.heal();
+        put_and_delete(&mut life, 100);
+        life.settle();
+        assert_eq!((stats(&life).stuck, stats(&life).disk), (0, disk.used("segment.")), "{mode:?}");
+        assert!(!disk.names().contains(&name));
+    }
+}
+
 #[test]
 fn the_log_is_full_until_space_is_available() {
     let disk = Disk::new(1);

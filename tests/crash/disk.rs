@@ -68,6 +68,8 @@ struct State {
     /// The maximum total size of all files in bytes.
     capacity: u64,
     faults: Vec<Fault>,
+    /// The file whose removal fails.
+    unremovable: Option<String>,
     operations: u64,
     /// The operation at which the disk stops.
     crash_at: u64,
@@ -174,6 +176,7 @@ impl Disk {
             removed: None,
             capacity: u64::MAX,
             faults: Vec::new(),
+            unremovable: None,
             operations: 0,
             crash_at: u64::MAX,
             crashed: false,
@@ -257,8 +260,16 @@ impl Disk {
         self.0.lock().clock.1 = length;
     }
 
+    /// Makes all removals of the file `name` fail.
+    #[allow(dead_code)] // used only by tests/crash.rs
+    pub fn keep(&self, name: &str) {
+        self.0.lock().unremovable = Some(name.to_owned());
+    }
+
     pub fn heal(&self) {
-        self.0.lock().faults.clear();
+        let mut state = self.0.lock();
+        state.faults.clear();
+        state.unremovable = None;
     }
 
     pub fn set_capacity(&self, capacity: u64) {
@@ -484,6 +495,9 @@ impl Storage for Disk {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.0.lock();
         state.operation(Operation::Remove).map_err(|(error, _)| error)?;
+        if state.unremovable.as_deref() == Some(name) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         let number = state.names.remove(name).ok_or_else(missing)?;
         if let Some((_, before)) = state.removed.replace((name.to_owned(), number)) {
             state.files.remove(&before);

@@ -208,19 +208,27 @@ impl Journal {
     }
 
     /// Segments must be removed in order. The header of a new segment declares removed segments unneeded, and must also
-    /// state that the record which allowed the removal is synced.
-    pub fn next_retired(&mut self, synced: Synced) -> Option<Retired> {
+    /// state that the record which allowed the removal is synced. With `retry`, a segment that could not be removed is
+    /// next.
+    pub fn next_retired(&mut self, synced: Synced, retry: bool) -> Option<Retired> {
         if synced.position > self.synced.position {
             self.is_synced(synced);
+        }
+        if let Some(stuck) = retry.then(|| self.stuck.pop_front()).flatten() {
+            self.retiring += stuck.bytes;
+            self.retired.push_front(stuck);
         }
         self.retired.front().filter(|retired| retired.after <= synced.position).copied()
     }
 
-    pub fn gone(&mut self, gone: Retired) {
+    /// `stuck` means that the file could not be removed. Returns `true` if such a file exists.
+    pub fn gone(&mut self, gone: Retired, stuck: bool) -> bool {
         if self.retired.front() == Some(&gone) {
             self.retired.pop_front();
             self.retiring -= gone.bytes;
+            self.stuck.extend(stuck.then_some(gone));
         }
+        !self.stuck.is_empty()
     }
 
     pub fn needs_maintenance(&self) -> bool {

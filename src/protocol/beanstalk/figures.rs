@@ -67,7 +67,7 @@ use FigureValue::{Micros, Number, Text, Truth, Word};
 
 /// Clients require beanstalkd's binlog keys even without a binlog. Other keys follow at the end.
 #[rustfmt::skip]
-pub const SERVER_FIGURES: [(&str, OfServer); 72] = [
+pub const SERVER_FIGURES: [(&str, OfServer); 73] = [
     ("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
     ("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
     ("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
@@ -128,6 +128,7 @@ pub const SERVER_FIGURES: [(&str, OfServer); 72] = [
     ("binlog-state", |it| Word(it.log.map_or("off", |log| log.health.word()).as_bytes())),
     ("binlog-records-skipped", |it| Number(it.log.map_or(0, |log| log.skipped))),
     ("binlog-segments-lost", |it| Number(it.log.map_or(0, |log| log.lost))),
+    ("binlog-segments-stuck", |it| Number(it.log.map_or(0, |log| log.stuck))),
     ("binlog-size", |it| Number(it.log.map_or(0, |log| log.disk))),
     ("memory-jobs", |it| Number(it.stats.memory.jobs)),
     ("memory-tubes", |it| Number(it.stats.memory.tubes)),
