@@ -153,13 +153,11 @@ fn start_and_serve(settings: Settings, reopens: bool, report: &mut dyn FnMut(Opt
     let parent = starter.exit_with_parent.then(Parent::find);
     let ready_file = ready_file.map_err(|error| (BAD_USAGE, format!("--ready-fd: {error}")))?;
     let folder = config.log_folder.clone();
-    let in_folder = |done: fn(&Path) -> io::Result<()>| match &folder {
-        Some(path) => done(path).map_err(|error| (10, format!("binlog directory {}: {error}", path.display()))),
-        None => Ok(()),
-    };
-    in_folder(cluster::restore_aside)?;
     let server = start(settings)?;
-    in_folder(cluster::leave_cluster)?;
+    if let Some(path) = &folder {
+        let left = cluster::leave_cluster(path);
+        left.map_err(|error| (10, format!("binlog directory {}: {error}", path.display())))?;
+    }
     let port_file = starter.port_file.as_deref().map(|path| {
         let file = PortFile::write(path, server.first_address());
         file.map_err(|error| (1, format!("cannot write {} (--port-file): {error}", path.display())))
@@ -273,6 +271,7 @@ fn start(settings: Settings) -> Result<Server, Failure> {
     let config = settings.config.with(|config| {
         config.give_back = allocator::GIVE_BACK;
         config.resident = Some(system::resident_memory);
+        config.prepare_log = Some(cluster::restore_aside);
     });
     Server::with_inherited(config, inherited).map_err(|error: StartError| (error.code, error.to_string()))
 }

@@ -229,6 +229,9 @@ impl Server {
         let folder = config.log_folder.clone();
         host::settle(config.user.as_deref(), folder.as_deref())
             .map_err(|(code, message)| StartError { code, message })?;
+        if let (Some(prepare), Some(path)) = (config.prepare_log, &folder) {
+            prepare(path).map_err(|error| StartError::log(Some(path), &OpenError::Folder(error)))?;
+        }
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
         // Open the access file as the new user, because a reload will have to.
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;

@@ -1,6 +1,7 @@
 //! The settings of a server, with their defaults, their limits, and the reason for each limit.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::binlog::{BinlogSettings, SyncMode};
 pub use crate::protocol::beanstalk::Extensions;
@@ -170,6 +171,9 @@ pub struct Config {
     /// belong to the server.
     pub resident: Option<fn() -> u64>,
     #[doc(hidden)]
+    /// A function that prepares the binlog directory. The server calls it as the user `user`, before it opens the binlog.
+    pub prepare_log: Option<fn(&Path) -> io::Result<()>>,
+    #[doc(hidden)]
     /// The number of engine steps, about 0.1 µs each, after which a long command is interrupted to serve other
     /// connections. Tests use a small number to interrupt commands often.
     pub turn_steps: u64,
@@ -224,6 +228,7 @@ impl Default for Config {
             max_output: 1 << 20,
             give_back: None,
             resident: None,
+            prepare_log: None,
             turn_steps: 1024,
             slow: None,
             max_tubes: 1_000_000,

@@ -114,6 +114,29 @@ fn the_binlog_is_not_created_in_root_s_directory() {
     planted.is_untouched();
 }
 
+/// A start that follows a failover moves files of an earlier start back, and opens a lock file.
+#[test]
+fn the_binlog_does_not_move_or_overwrite_root_s_files() {
+    if !is_root() {
+        return;
+    }
+    for name in ["journal.moving", "journal.aside", "lock"] {
+        let planted = Planted::new();
+        let target = if name == "lock" { planted.secret() } else { planted.ours.file("") };
+        symlink(&target, planted.theirs.file(name)).expect("a link");
+        let folder = planted.theirs.file("");
+        let start = || assert_eq!(run(&["-p", "0", "-u", "nobody", "-b", text(&folder)]).code, 10, "{name}");
+        start();
+        planted.is_untouched();
+        if name == "lock" {
+            fs::remove_file(folder.join(name)).expect("a link");
+            fs::hard_link(planted.secret(), folder.join(name)).expect("a second name");
+            start();
+            planted.is_untouched();
+        }
+    }
+}
+
 /// The port file is written through a temporary file with a predictable name, which another user can create as a link.
 #[test]
 fn the_port_file_does_not_overwrite_root_s_files() {
