@@ -45,8 +45,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// Copies the last segment again while the copy has gaps, because the server may have written during the copy. Creates
-/// the next segment if the last record announces one.
+/// Copies the last segment again while the copy has gaps: the server may have written to the segment during the copy.
+/// If the last record is a [`Record::Next`], creates the segment that the record announces.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };
@@ -80,7 +80,7 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
 
 fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
-    // By now, the server has written every byte up to the length of the copy.
+    // By now, the server has usually written the bytes in the gaps.
     pour(from, name, &*file, to.length(name)?)?;
     file.sync()
 }
@@ -108,7 +108,7 @@ fn header(storage: &dyn Storage, number: u64) -> Option<Header> {
     Beginning::read(&head[..count]).header()
 }
 
-/// Removes copies of segments up to `last`, because the deletes of their jobs may be in segments that vanished.
+/// Removes copies of segments up to `last`: the deletes of their jobs may be in a segment that the server has removed.
 fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     for number in numbers(to)?.into_iter().filter(|number| *number <= last) {
         let name = segment_name(number);

@@ -25,7 +25,7 @@ pub struct Synced {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// The offset of the new segment's header, not counting shared bodies.
+    /// The offset of the new segment's header in [`Bytes::own`], which does not contain shared bodies.
     pub at: usize,
     pub segment: u64,
 }
@@ -43,7 +43,7 @@ pub struct Batch {
 
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// The records without their shared tails.
+    /// The records, each without its shared tail.
     pub own: Vec<u8>,
     tails: Vec<TailEntry>,
     shared: usize,
@@ -118,7 +118,7 @@ impl Bytes {
         part
     }
 
-    /// Appends the records from offset `from` on, with new checksums, to `out`, which starts at `start` of the segment.
+    /// Appends the records from offset `from` on to `out`, with new checksums for offset `start` of the segment.
     pub fn recode(&self, from: usize, key: RecordKey, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;

@@ -16,12 +16,12 @@
 use crate::engine::{is_tube_name_byte, History};
 
 const MAX_NAME: u64 = 200;
-/// The maximum bytes of a body with CR LF. beanstalkd's option `-z` accepts no larger limit.
+/// The maximum size of a body with CR LF, in bytes. beanstalkd's option `-z` accepts no larger limit.
 const MAX_SIZE: i64 = (1 << 30) + 2;
 /// beanstalkd reaches this ID after two thousand years at a million jobs per second.
 const MAX_ID: i64 = 1 << 56;
 const MAX_SPAN: i64 = u32::MAX as i64 * 1_000_000_000;
-/// Bytes of a full record: name length, one-byte name, job, and CR LF.
+/// The minimum size of a full record: name length, one-byte name, job, and CR LF.
 const MIN_FULL: usize = 4 + 1 + 80 + 2;
 
 // The states as the files store them. Ready is 1, and reserved is 2.
@@ -44,7 +44,7 @@ pub struct ForeignRecord {
     pub pri: u32,
     pub delay: i64,
     pub ttr: i64,
-    /// Bytes of the body with CR LF.
+    /// The size of the body with CR LF, in bytes.
     pub size: i32,
     pub created: i64,
     /// The end of a delayed job's delay. Meaningless in other states.
@@ -97,7 +97,7 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
 #[derive(Debug)]
 struct Format {
     length_size: usize,
-    /// Bytes of a job without its body. In version 7, the last three are padding.
+    /// The size of a job without its body, in bytes. In version 7, the last three bytes are padding.
     job_size: usize,
     /// The unit of times in nanoseconds.
     unit: i64,
@@ -198,7 +198,7 @@ impl ForeignRecord {
     }
 }
 
-// The slice has exactly `SIZE` bytes.
+// Every caller passes an offset within a slice of constant length, and the indexed part has exactly `SIZE` bytes.
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
     bytes[at..at + SIZE].try_into().expect("SIZE bytes")
@@ -208,7 +208,7 @@ fn is_tube_name(name: &[u8]) -> bool {
     name.first() != Some(&b'-') && name.iter().all(|byte| is_tube_name_byte(*byte))
 }
 
-/// The version for tests counts the bytes that are read.
+/// Does nothing. The version for tests counts the bytes that are read.
 #[cfg(not(test))]
 fn look(_: usize) {}
 
@@ -346,7 +346,7 @@ mod tests {
                 assert_eq!(lines.len(), 3, "{lines:?}");
                 assert!(lines[1].starts_with(&format!("{at}: problem: job ")) && lines[1].contains(what), "{lines:?}");
                 assert!(lines[1].ends_with("; left out") && lines[2].contains("id: 7"), "{lines:?}");
-                // The ID 8 of a record with an invalid tube name is valid and is not assigned again.
+                // ID 8 is valid even in a record with an invalid tube name, and is not assigned again.
                 assert_eq!(last_id, if what.contains("tube") { 9 } else { 7 });
             }
         }
@@ -401,7 +401,7 @@ mod tests {
                 assert_eq!(lines.len(), count + usize::from(torn), "{end}: {lines:?}");
                 assert!(!torn || lines[count].contains("problem: a record that is cut short; "), "{end}: {lines:?}");
                 assert!((5..20).contains(&last_id));
-                // A torn record is not accepted if its missing bytes are read as zeros.
+                // A torn full record is not accepted if its missing bytes are read as zeros.
                 let (lines, _) = described(&[&bytes[..end], &[0; 300]].concat());
                 assert!(lines[..count] == whole[..count] && lines.len() <= count + 1, "{end}: {lines:?}");
                 let is_full = records[count][0] != 0;
@@ -472,7 +472,7 @@ mod tests {
                 let before = offsets.iter().filter(|&&offset| offset <= bit / 8).count() - 1;
                 let lines = described(&bytes).0;
                 assert_eq!(lines[..before], whole[..before]);
-                // The flipped bit is in padding, or it changes a reported record.
+                // Either the flipped bit is in padding, or the change is visible in the output.
                 let tube = records[before][0] as usize;
                 let job = offsets[before] + format.length_size + tube;
                 let in_gap = (bit / 8)

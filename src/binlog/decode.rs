@@ -1,4 +1,4 @@
-//! Decoding of records, and detection of intact ones. The encoding is in `record.rs`. Must not trust the input.
+//! Decoding of records, and detection of intact records. The encoding is in `record.rs`. Must not trust the input.
 //! Enforces promise P24 of beanpole-promises(7).
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -25,7 +25,7 @@ impl RecordHead {
     pub fn read(key: RecordKey, at: u64, bytes: &[u8], left: u64) -> Option<RecordHead> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
-        // Check what is cheap first: recovery calls this function for every byte of a damaged region.
+        // Perform the cheap checks first: recovery calls this function for every byte of a damaged region.
         if !b"PJpjcsRLBKXAODZNCISGTUEMQWHFYV".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
@@ -113,7 +113,7 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     fields.0.is_empty().then_some(record)
 }
 
-/// Returns counts and names. If `bytes` is malformed, the last item is `None`.
+/// Returns the counts and the name of each group. If `bytes` is malformed, the last item is `None`.
 pub fn read_groups(bytes: &[u8]) -> impl Iterator<Item = Option<(GroupCount, &[u8])>> {
     let mut fields = Some(Fields(bytes)).filter(|fields| !fields.0.is_empty());
     std::iter::from_fn(move || {

@@ -10,7 +10,7 @@ use crate::engine::{
     StoredTies, Time, MAX_TIES, OPTIONS_SIZE,
 };
 
-/// Maximum bytes of a 64-bit number with a variable length.
+/// The maximum size of a variable-length 64-bit number, in bytes.
 pub const LONG: usize = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -48,7 +48,7 @@ impl<'a> Fields<'a> {
             number |= bits << (7 * index);
             if byte < 0x80 {
                 self.0 = self.0.get(index + 1..).unwrap_or_default();
-                // The tenth byte contributes one bit.
+                // The first nine bytes contribute 63 bits, so the tenth byte contributes only one bit.
                 return (index < LONG - 1 || bits < 2).then_some(number);
             }
         }
@@ -135,7 +135,7 @@ impl<'a, F: Field<'a>> Field<'a> for Option<F> {
     }
 }
 
-/// A byte string follows its 16-bit length.
+/// A byte string is encoded as its 16-bit length, followed by its bytes.
 impl<'a> Field<'a> for &'a [u8] {
     fn write(&self, out: &mut Vec<u8>) {
         (self.len() as u16).write(out);
@@ -188,10 +188,10 @@ impl<'a> Field<'a> for JobState<'a> {
 }
 
 const FIXED: usize = 48;
-/// Bytes of the fields of jobs that are deleted on completion.
+/// The size of the fields that only jobs deleted on completion have, in bytes.
 const OWN: usize = 16;
 
-// `OPTIONS_SIZE` must suffice for the fixed fields, plus these fields or a dedup key that is an ID of 16 bytes.
+// `OPTIONS_SIZE` must suffice for the fixed fields and, in addition, either `OWN` bytes or a dedup key of 16 bytes.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
 pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
@@ -242,7 +242,7 @@ pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// A group entry is a letter for the job's role, the number of members that a wait needs, and the group's name.
+/// A group entry consists of a role letter, for a waiting job the number of members that must end, and a group name.
 fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     let mut fields = Fields(bytes);
     let need = match fields.read()? {

@@ -16,14 +16,14 @@ const MAX_PROBLEMS: usize = 1000;
 /// beanstalkd's minimum TTR in nanoseconds.
 const MIN_TTR: i64 = 1_000_000_000;
 
-/// beanstalkd records the state of a job only when the job is put, buried, kicked, released with a delay, or copied to
-/// another file.
+/// A job in its last recorded state. beanstalkd records the state of a job only when the job is put, buried, kicked,
+/// released with a delay, or copied to another file.
 #[derive(Debug)]
 pub struct ImportedJob {
     tube: Box<[u8]>,
     body: Body,
-    /// Reserved jobs become ready. If the file in which a job was buried is missing, the position of its copy in a
-    /// later file determines its rank among the buried jobs.
+    /// Reserved jobs become ready. If the file in which a job was buried is missing, the position of the job's copy in
+    /// a later file determines the job's rank among the buried jobs.
     rest: StoredJob<'static>,
 }
 
@@ -64,14 +64,14 @@ pub struct Imported {
     pub jobs: Vec<ImportedJob>,
     /// The largest ID that beanstalkd may have assigned, even to deleted and unread jobs.
     pub last_id: u64,
-    /// The number of jobs at the end of `jobs` with new IDs. beanstalkd assigns IDs twice after an incomplete read.
+    /// The number of jobs with new IDs, at the end of `jobs`. After a partial read, beanstalkd assigns some IDs twice.
     pub renumbered: usize,
     pub problems: Vec<String>,
     /// The number of skipped records, plus one for each file that was not read to the end.
     pub skipped: u64,
 }
 
-/// ID, creation time, and body size never change. IDs alone are not unique; see [`Imported::renumbered`].
+/// The ID, creation time and body size of a job never change. IDs alone are not unique; see [`Imported::renumbered`].
 type Identity = (u64, i64, i32);
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Importer {
         });
     }
 
-    /// Reports missing files from `first` on. beanstalkd removes only the oldest files, so jobs may be lost.
+    /// Reports missing files before `name`, from `first` on. beanstalkd removes only the oldest, so jobs may be lost.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }
@@ -148,7 +148,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Ignores an unknown job, which was deleted or whose full record was in a removed file.
+    /// Ignores an update of an unknown job: the job was deleted, or its full record was in a removed file.
     fn update(&mut self, identity: Identity, job: ForeignRecord) -> Result<(), String> {
         let same_number = (job.id, i64::MIN, i32::MIN)..=(job.id, i64::MAX, i32::MAX);
         if job.state == DELETED && self.jobs.remove(&identity).is_some() {
@@ -239,7 +239,7 @@ pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: 
     finish(&*storage)
 }
 
-/// Moves the original files and removes the markers, [`BEGUN`] first, because segments with only [`BEGUN`] are invalid.
+/// Moves the original files, then removes [`BEGUN`] and then [`DONE`]: [`BEGUN`] alone would make the segments invalid.
 fn finish(storage: &dyn Storage) -> Result<(), OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     for name in names.iter().filter(|name| foreign_number(name).is_some()) {
@@ -386,7 +386,7 @@ mod tests {
             (ids(&imported), imported.jobs[1].rest.pri, imported.jobs[1].rest.state),
             (vec![1, 2], 99, State::Ready)
         );
-        // beanstalkd may have removed the oldest file.
+        // Without the oldest file, which beanstalkd may have removed, the copies suffice.
         let imported = read_clean(&[&file(V7, &copies)]);
         assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![2, 7], State::Buried));
         let imported = read_clean(&[&file(V7, &copies), &file(V7, &[later(2, DELETED, b"same")])]);

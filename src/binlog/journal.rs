@@ -20,15 +20,15 @@ use crate::shared::log_figures::{Health, LogFigures};
 pub use live_items::Live;
 use live_items::LiveIndex;
 
-/// Job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
+/// The number of job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
-/// Commands wait while fewer IDs are reserved. In one event loop iteration, all threads together use fewer IDs.
+/// Commands wait while fewer than this many IDs are reserved. In one event-loop iteration, all threads use fewer.
 const IDS_KEPT: u64 = 1 << 14;
 /// After this many log bytes, the synced location is recorded again.
 const SYNCED_EVERY: u64 = 4096;
 /// Bytes that compaction rewrites per call, in well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
-/// Bytes of changes that are kept in memory while the disk fails. Deletes are not limited.
+/// The maximum size of the changes in memory while the disk fails, in bytes. Deletes are not limited.
 const BACKLOG: u64 = 16 << 20;
 /// Larger writes are slow: copying this amount to the page cache takes about half a millisecond.
 pub const LARGE: usize = 1 << 20;
@@ -107,7 +107,7 @@ pub struct Journal {
     next_number: u64,
     indexes: [LiveIndex; 6],
     jobs: u64,
-    /// Bytes that deletes of group members may need beyond those of plain deletes.
+    /// Additional log bytes that deletes of group members may need, compared with plain deletes.
     group_ends: u64,
     live: u64,
     /// Total bytes of all segments except the current segment.
@@ -128,7 +128,7 @@ pub struct Journal {
     last_id: u64,
     ids: u64,
     ids_synced: u64,
-    /// The log position after the record of `ids`.
+    /// The log position after the record that contains `ids`.
     ids_at: u64,
     /// `true` if a disk failure may have destroyed records that compaction has rewritten. Retired segments are then
     /// kept until all items are rewritten again.
@@ -148,7 +148,7 @@ impl Journal {
         self.write_new(Live::Job, slot, None, engine);
     }
 
-    /// The record of the outcome may be removed, because compaction rewrites the job with its outcome.
+    /// The log need not keep the record of the outcome: when compaction rewrites the job, the outcome is included.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -169,7 +169,7 @@ impl Journal {
     /// Records the changes of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // While the disk fails, the replies to these changes are withheld: the client may have no other copy.
+            // While the disk fails, withhold the replies to these changes, so that the clients keep their own copies.
             let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Adopt(_) | Change::Promise(_))
                 || matches!(change, Change::PromiseKey | Change::Outcome { result: 1.., .. });
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
@@ -235,7 +235,7 @@ impl Journal {
                 self.append_record(size, &Record::Pause { tube: &name, length: Span::ZERO, until: Time::default() });
                 self.changed(Live::Pause, tube, before.then_some(size), None);
             }
-            // The record of the pause contains its end.
+            // No record is needed, because the record of the pause contains the end time.
             Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
             Change::Promise(_) | Change::PromiseKey | Change::PromiseEnds => {}
             Change::Opened { number, operation } => self.record_opened(number, &operation),
@@ -266,7 +266,7 @@ impl Journal {
         }
     }
 
-    /// `more` is the size of the record's other fields.
+    /// `more` is the size of the fields that the record contains in addition to those of a [`Record::Put`].
     fn record_put<'a>(
         &mut self,
         slot: u32,
@@ -386,9 +386,9 @@ impl Journal {
 
     /// Returns the size of the next prepared segment.
     ///
-    /// A record that needs a larger segment leaves the prepared segments empty, except for their headers. For a reserve
-    /// R, there are about R / S segments of size S. S is at least the geometric mean of R and `segment_size` (at most
-    /// 4096), so the headers take at most 5% of a record that does not fit into S.
+    /// Without this rule, a record that needs a larger segment would waste the prepared segments. For a reserve of R
+    /// bytes, about R / S segments of size S are prepared. S is at least the geometric mean of R and 4096, so the
+    /// headers of these segments take at most 5% of a record that does not fit into S.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
@@ -432,7 +432,7 @@ impl Journal {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
-    /// `before` is the end of the log. The header contains the fields of the record of [`Journal::append_start`].
+    /// `before` is the end of the log. The header contains the fields of a [`Record::Start`].
     pub fn begin_first(&mut self, number: u64, size: u64, before: LogLocation) {
         self.ids = self.last_id + IDS_AHEAD;
         self.begin(number, size, before);
@@ -465,7 +465,7 @@ impl Journal {
             Synced { location: LogLocation { segment: last.number, at: last.bytes }, position: self.position };
     }
 
-    /// Records are kept in memory until the disk recovers.
+    /// Continues without a file. Records are kept in memory until the disk recovers.
     pub fn go_on_nowhere(&mut self, engine: &mut Engine) {
         self.health = Health::Failing;
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
@@ -481,7 +481,7 @@ impl Journal {
         self.segments.get(self.segment_index(number as u32)).filter(|segment| segment.number == number)
     }
 
-    /// If the last segment is damaged, its file is moved to a subdirectory when compaction has emptied the segment.
+    /// Makes compaction empty the last segment. If `damaged`, the file is then moved to a subdirectory, not removed.
     pub fn evacuate_newest(&mut self, damaged: bool) {
         let segment = self.segments.back_mut().expect("a segment");
         (segment.evacuating, segment.damaged) = (true, segment.damaged || damaged);

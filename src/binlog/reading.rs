@@ -46,11 +46,11 @@ pub struct Reading<'a> {
     ids: u64,
     pub latest: Time,
     oldest: u64,
-    /// The last record, if its kind ends the segment.
+    /// The last record of the segment, if it is a record that ends a segment.
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// The previous segment is missing. Compaction will empty this segment, so that the loss is reported only once.
+    /// `true` if the previous segment is missing. Compaction will empty this segment, to report the loss only once.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,
@@ -130,7 +130,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Records of unneeded segments must not be applied, because later segments that reverse them may be gone.
+    /// Records of unneeded segments must not be applied: the records that reverse them may be in removed segments.
     fn drop_stale(&mut self) {
         // A single segment is always needed.
         if self.chain.len() < 2 {
@@ -184,7 +184,7 @@ impl<'a> Reading<'a> {
     fn segment(&mut self, index: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
         let is_intact = link.header.is_some() && link.whole;
-        // The oldest segment's header was durable before any earlier segment was removed.
+        // The oldest segment's header was durable before earlier segments were removed, so a missing header is damage.
         let is_lost = link.header.is_none() && index == 0;
         let is_damage = !is_intact && (is_lost || self.is_damage(LogLocation { segment: number, at: 0 }));
         if link.header.is_none() && !is_damage {
@@ -237,7 +237,7 @@ impl<'a> Reading<'a> {
         Ok(true)
     }
 
-    /// Applies the records of a segment. Returns the end of the records, and `false` if the log ends there as well.
+    /// Applies the records of a segment. Returns the end of the records, and `false` if the log also ends there.
     fn records(&mut self, link: SegmentLink, length: u64) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
@@ -260,7 +260,7 @@ impl<'a> Reading<'a> {
         Ok((end?, goes_on))
     }
 
-    /// Returns `true` if the log was synced beyond these unreadable bytes.
+    /// Returns `true` if the log was synced beyond `at`, where bytes are unreadable.
     fn is_damage(&mut self, at: LogLocation) -> bool {
         self.claims().synced > at
     }
@@ -269,8 +269,8 @@ impl<'a> Reading<'a> {
         *self.claims.insert(self.claims.unwrap_or_else(|| self.find_claims()))
     }
 
-    /// Each header summarizes all earlier records, so only records after the last synced location in the headers are
-    /// read. A record which states that segments are not needed counts only if all earlier records are intact.
+    /// Each header repeats the synced location and the oldest needed segment of earlier records, so only records after
+    /// the newest synced location are read. A [`Record::Gone`] counts only if all earlier records are intact.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();

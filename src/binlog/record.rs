@@ -15,7 +15,7 @@ pub const PREFIX: usize = 9;
 pub const SHORT_PAYLOAD: usize = 64;
 pub const LONG_PREFIX: usize = PREFIX + 4;
 const SHORT: usize = 5;
-/// Maximum bytes without the tube name, options and body.
+/// The maximum size of a put record in bytes, without the tube name, options and body.
 pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
 pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
 pub const DELETE: usize = PREFIX + 8;
@@ -43,7 +43,7 @@ macro_rules! sizes {
     )+};
 }
 
-// Maximum bytes of records. `texts` is the total length of their texts, which include a full record's options and body.
+// The maximum sizes of records in bytes. `texts` is the total length of the texts, including a job's options and body.
 sizes! {
     settings_size: LONG_PREFIX + SETTINGS;
     key_size: LONG_PREFIX + 18;
@@ -56,8 +56,8 @@ sizes! {
 /// Records contain new values instead of differences, because a record may be applied twice: after a failed sync,
 /// records are written again.
 ///
-/// A put job's state follows from its delay and options. A run has the ID and the new state of the schedule that put
-/// the copy. The result of an outcome is the end of the job's body, and `done` is `None` before a retry. A moved job
+/// A put job's state follows from its delay and options. `Run` contains a schedule's ID and new state, and the copy
+/// that it put. The result of an outcome is the end of the job's body, and `done` is `None` before a retry. A moved job
 /// that is not delayed or buried is recorded as ready. Default settings remove settings, and a pause of length zero
 /// ends a pause. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +87,7 @@ pub enum Record<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupCounts<'a> {
     Known(&'a [LoggedGroup]),
-    /// Each group has three variable-length numbers, the length of its name, and the name.
+    /// Each group is encoded as three variable-length numbers, the length of its name, and the name.
     Read(&'a [u8]),
 }
 
@@ -100,7 +100,7 @@ pub fn states_of(bits: u8) -> Box<[State]> {
     STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, (_, state))| *state).collect()
 }
 
-/// The record that begins the records of a process in an existing segment. The header of a new segment replaces it.
+/// The first record of a process in an existing segment. The header of a new segment contains these fields instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     pub synced: LogLocation,
@@ -118,8 +118,8 @@ pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> us
     length
 }
 
-/// Appends a record without its last `tail` bytes, which are stored elsewhere. Returns the size without the tail.
-/// [`seal`] must set the checksums afterwards.
+/// Appends a record without its last `tail` bytes, which are stored elsewhere. Returns the size without the tail. The
+/// caller must then set the checksums with [`seal`].
 #[expect(clippy::indexing_slicing, reason = "the prefix has just been written")]
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -151,7 +151,7 @@ pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
     head[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Returns the bytes that the checksum covers. A long payload has its own checksum, which is part of the prefix.
+/// Returns the size of the checksummed part. A long payload has its own checksum, which is part of the prefix.
 pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload

@@ -106,7 +106,7 @@ pub struct Inspection {
     pub closed_cleanly: bool,
 }
 
-/// `engine` must be empty, and must not be changed afterwards. Does not modify files.
+/// Restores a log into `engine` without modifying files. `engine` must be empty, and must not be changed afterwards.
 pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
     let survey = Survey::of(storage)?;
     let log = survey.log.unwrap_or_default();
@@ -123,7 +123,7 @@ pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection,
 fn note_numbers(reading: &mut Reading, survey: &Survey) {
     let newest = survey.chain.last().map_or(0, |link| link.number);
     let others = survey.unused.iter().chain(&survey.foreign).copied();
-    // New segments get larger numbers than all plausible numbers of files.
+    // New segments must get larger numbers than all files whose numbers are plausible.
     let near = others.filter(|number| !survey.chain.is_empty() && *number < newest + MAX_NUMBER_GAP);
     for number in near.chain([newest]) {
         reading.journal.found_number(number);
@@ -143,8 +143,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         let found = reading.journal.segment(number);
         let (end, is_damaged) = found.map_or((length, false), |segment| (segment.bytes, segment.damaged));
         let file = in_file(&name, storage.open(&name))?;
-        // An interrupted write can leave one copy of a header. Once later records are synced, a missing copy would be
-        // damage.
+        // After an interrupted write, only one copy of a header may exist. Restore the other copy: once later records
+        // are synced, a missing copy would be damage.
         if let Some(header) = link.header.filter(|_| !link.whole && !is_damaged) {
             in_file(&name, file.write_at(0, &header.encode()))?;
         }
@@ -155,7 +155,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         in_file(&name, file.sync())?;
     }
     // A power failure can undo the removal of a segment. If the segment was never synced, it can reappear damaged. The
-    // damage would invalidate the record that the segment is not needed. Therefore, sync the segment first.
+    // damage would invalidate the record which states that the segment is not needed, so sync the segment first.
     for name in reading.stale.iter().map(|&number| segment_name(number)) {
         in_file(&name, storage.open(&name).and_then(|file| file.sync()))?;
     }

@@ -166,7 +166,7 @@ impl Scan<'_> {
             if bytes.is_empty() {
                 break;
             }
-            // A head may continue in the next window, so skip the last bytes of this window unless the segment ends.
+            // A head may continue in the next window, so leave the last bytes to that window unless the segment ends.
             let whole =
                 if position + bytes.len() as u64 == limit { bytes.len() } else { bytes.len().max(LOOK) - LOOK + 1 };
             let mut offset = 0;
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// A hostile body can contain the beginnings of many long records.
+    /// A hostile body can contain the beginnings of many long records, which must not make recovery slow.
     #[test]
     fn hostile_bytes_are_read_a_few_times_at_most() {
         let fake = [0x50, 0x50, 0x90, 0x00];

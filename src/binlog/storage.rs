@@ -46,7 +46,7 @@ pub trait Storage: Send + Sync {
     fn length(&self, name: &str) -> io::Result<u64>;
     /// Reads until the end of `bytes` or of the file. Returns the number of bytes read.
     fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
-    /// Allocates `size` zero bytes, which are durable.
+    /// Creates a durable file of `size` zero bytes.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
     /// The renaming is durable. `to` can include a subdirectory. If `to` exists, a number is added to the new name.
@@ -62,7 +62,7 @@ pub trait Storage: Send + Sync {
     fn must_stage(&self, _body: &Arc<Box<[u8]>>) -> bool {
         false
     }
-    /// Stores a large body, so that later records need not wait for it. Stops when `is_wanted` returns `false`.
+    /// Stores a large body early, so that later records need not wait for it. Stops when `is_wanted` returns `false`.
     fn stage(&self, _body: &Arc<Box<[u8]>>, _is_wanted: &dyn Fn() -> bool) {}
     /// Called when a write or sync has failed, before the log enters the failing state. A storage shared with other
     /// servers must prevent all later replies.
@@ -70,14 +70,14 @@ pub trait Storage: Send + Sync {
     fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)
     }
-    /// Returns the time for measuring slow disks. A simulated disk has its own clock.
+    /// Returns the current time, which is used to detect slow disks. A simulated disk has its own clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
 }
 
-/// Files are accessed through a descriptor of the directory, so all files stay in one directory even if the path
-/// changes.
+/// Files are accessed through a descriptor of the directory, so all files stay in one directory even if the directory
+/// is renamed or replaced.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -102,7 +102,7 @@ struct Locks {
 /// Contains the process ID. beanstalkd locks a file of the same name.
 const LOCK: &str = "lock";
 const ZEROS: usize = 64 * 1024;
-/// File systems use coarse clocks, so changes within this time may have the same time.
+/// File systems use coarse clocks, so changes within this time may get the same modification time.
 const COARSE: Duration = Duration::from_millis(100);
 
 impl Folder {
@@ -154,7 +154,7 @@ impl Opened {
 }
 
 impl Locks {
-    /// Fails if another process holds a lock. One kind of lock is sufficient, because every server tries both.
+    /// Fails if another process holds a lock. Either lock is sufficient, because every server tries to acquire both.
     fn of(folder: Result<Flock<File>, Errno>, file: impl FnOnce() -> io::Result<File>) -> io::Result<Locks> {
         let folder = match folder {
             Ok(folder) => Some(folder),
@@ -164,7 +164,7 @@ impl Locks {
         };
         let file = match file() {
             Ok(file) => Some(lock_against_beanstalkd(file)?),
-            // beanstalkd cannot create the lock file on a full or read-only disk either.
+            // On a full or read-only disk, beanstalkd cannot create the lock file either.
             Err(error) if folder.is_some() && (is_no_space(&error) || is_read_only(&error)) => None,
             Err(error) => return Err(error),
         };
@@ -341,8 +341,8 @@ fn lock_against_beanstalkd(file: File) -> io::Result<File> {
 }
 
 fn whole_file() -> libc::flock {
-    // SAFETY: all fields are integers, for which zero is valid. A list of the fields would not compile on all
-    // processors.
+    // SAFETY: all fields are integers, for which zero is valid. The fields differ between processors, so a struct
+    // literal would not compile on all of them.
     #[allow(unsafe_code)]
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
@@ -378,7 +378,7 @@ pub enum OpenError {
     File(String, io::Error),
     Damaged(Vec<String>),
     Version(String, u32),
-    /// Two servers started with copies of the same log, so the first segment does not continue the second.
+    /// Two servers continued copies of the same log, so the first of these segments does not continue the second.
     Mixed(String, String),
 }
 

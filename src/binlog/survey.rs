@@ -18,7 +18,7 @@ pub struct SegmentLink {
     pub length: Option<u64>,
     pub header: Option<Header>,
     pub whole: bool,
-    /// The end of the records, if a later header states it.
+    /// The end of the segment's records, if a later header states it.
     pub limit: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Survey {
         while let Some((number, limit)) = next {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
-                // If no older segment exists, the missing segment is possibly not needed, so it is not reported.
+                // If no older segment exists, do not report the missing segment, because it is possibly not needed.
                 if lower.is_some() {
                     self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
                 }

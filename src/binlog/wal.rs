@@ -160,14 +160,14 @@ impl Wal {
     }
 
     pub fn write(&self, access: &impl JournalAccess) -> bool {
-        // A thread that retries a failing disk holds the lock for a long time.
+        // A thread that retries a failing disk holds the writer's lock for a long time.
         !self.is_failing() && self.write_with(self.writer.lock(), access, false)
     }
 
     /// Returns `false` if another thread must write, because there are more than [`LARGE`] bytes, or because the disk
     /// is slow or busy.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
-        // The system may delay a write until the running sync ends.
+        // The operating system may delay a write until the running sync ends.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
             return false;
         }
@@ -306,7 +306,7 @@ impl Wal {
 
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
-            // The server will stop, and other syncs may be running.
+            // Do not recover: the server will stop, and other syncs may be running.
             return false;
         }
         let _guard = self.syncing.lock();
@@ -332,7 +332,7 @@ impl Wal {
         let (pending, header) = access.with(|journal, _| journal.take_over((number, size), first, again, end, rely));
         if writer.take_over(pending, &header, file).is_err() {
             drop(writer);
-            // Each attempt would leave another unused file.
+            // Otherwise, each attempt would leave another unused file.
             let _ = self.storage.remove(&segment_name(number));
             return false;
         }
@@ -364,8 +364,8 @@ impl Wal {
         removed
     }
 
-    /// Provides `bytes` bytes before commands are executed. If compaction is behind, this thread compacts, so threads
-    /// that fill the log are slowed down.
+    /// Makes space for `bytes` bytes in the log before commands are executed. If compaction is behind, the calling
+    /// thread compacts, which slows down the threads that fill the log.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {
@@ -422,7 +422,7 @@ impl Wal {
         }
     }
 
-    /// If the disk has no space for a usual segment, prepares a smaller segment if compaction needs one.
+    /// On a full disk, prepares a segment that is just large enough for compaction, if compaction needs a segment.
     fn prepare_rescue(&self, access: &impl JournalAccess) {
         let wanted = |journal: &mut Journal| journal.rescue_size().map(|size| (journal.claim_number(), size));
         let Some((number, size)) = access.with(|journal, _| wanted(journal)) else { return };

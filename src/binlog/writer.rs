@@ -64,7 +64,7 @@ pub struct Writer {
     current: Option<Open>,
     /// Complete segments that have not been synced since they became complete.
     left: Vec<Open>,
-    /// Bytes that are not durable, oldest first, of which the first `written_pieces` are written.
+    /// Pieces that are not durable, oldest first. The first `written_pieces` of them are written.
     pending: VecDeque<Piece>,
     /// In [`SyncMode::Never`], written records count as durable.
     pub durable_end: LogLocation,
@@ -162,8 +162,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges the last two pieces if the same sync makes both durable. A shared buffer takes less time and memory than
-    /// one buffer for each write.
+    /// Merges the last two pieces if the same sync makes both durable. One shared buffer takes less time and memory
+    /// than a buffer for each write.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);
@@ -185,7 +185,7 @@ impl Writer {
         }
     }
 
-    /// Returns the sync that is due, which runs without the writer's lock.
+    /// Returns the next sync, which the caller must run without the writer's lock.
     pub fn sync_task(&mut self) -> SyncTask {
         match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
             Some(left) => {

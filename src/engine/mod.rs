@@ -70,7 +70,7 @@ pub struct Limits {
     pub kept_memory: u64,
     pub max_tubes: usize,
     pub max_watched: usize,
-    /// If a client watches at most this many tubes, they are searched in one call, even if no steps remain.
+    /// If a client watches at most this many tubes, one call searches all of them, even if no steps remain.
     pub few_watched: usize,
     /// A job with [`CompletionPolicy::Tell`] fails after it has lost this many workers. `None` means unlimited.
     pub max_losses: Option<u32>,

@@ -10,7 +10,7 @@ use crate::engine::{
     Engine, JobExtras, Linked, Links, List, LoggedGroup, MemberGone, OpenOperation, Pause, State, ORIGIN_SIZE,
 };
 
-/// Entries per chunk. Growth takes bounded time, and the allocator returns a freed chunk to the system.
+/// The number of entries per chunk. Chunks bound the time of growth, and the allocator unmaps a freed chunk.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +138,7 @@ impl Journal {
         self.live -= size;
     }
 
-    /// Moves an item, whose full record had `before` and now has `after` bytes, to the last segment.
+    /// Assigns an item to the last segment. `before` and `after` are the sizes of its old and new full records, if any.
     pub fn changed(&mut self, live: Live, number: u32, before: Option<u64>, after: Option<u64>) {
         if let Some(before) = before {
             self.lost(live, number, before);

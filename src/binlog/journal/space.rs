@@ -1,5 +1,5 @@
-//! The space on disk, the space that the engine may use, and compaction, which bounds the disk usage: it removes the
-//! oldest segment after rewriting its live items in portions, and empties unreliable segments after a disk failure.
+//! The space on disk, the space for the engine, and compaction. Compaction bounds the disk usage: it rewrites the live
+//! items of the oldest segment, then removes the segment. It also empties unreliable segments after a disk failure.
 //! Enforces promise P20 of beanpole-promises(7).
 
 use super::{Journal, Live, Retired, Segment, BACKLOG, COMPACT_BYTES, IDS_KEPT};
@@ -13,7 +13,7 @@ const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHAN
 
 /// Bytes for records about the log itself.
 const KEPT: u64 = 8 * MARK as u64;
-/// [`Retired::after`] of a segment that no record declares unneeded yet.
+/// The value of [`Retired::after`] until a record states that the segment is not needed.
 const UNRECORDED: u64 = u64::MAX;
 
 impl Journal {
@@ -54,7 +54,7 @@ impl Journal {
         max
     }
 
-    /// Returns the bytes for records other than deletes. A full disk keeps some bytes for compaction.
+    /// Returns the bytes available for records other than deletes. On a full disk, some bytes are kept for compaction.
     pub(super) fn room(&self) -> u64 {
         match self.health {
             Health::Ok => u64::MAX,
@@ -93,7 +93,7 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Returns `true` if `bytes` bytes and a new job do not fit, or if the synced part of the log reserves too few IDs.
+    /// Returns `true` if there is no space for `bytes` bytes and a new job, or if too few IDs are durably reserved.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
@@ -107,9 +107,9 @@ impl Journal {
         self.retiring > 0 || self.debt() > 0
     }
 
-    /// Returns the bytes by which the old segments exceed their target size. This target is between 1.25 and 1.5 times
-    /// the size of the live items, and smaller if the prepared segments are large. Work in progress may use the
-    /// difference to [`Journal::bound`].
+    /// Returns the bytes by which the old segments exceed their target size. The target is between 1.25 and 1.5 times
+    /// the size of the live items, and is smaller if the prepared segments are large. The difference between the target
+    /// and [`Journal::bound`] is left for compaction and for new records.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
@@ -154,7 +154,7 @@ impl Journal {
         false
     }
 
-    /// Returns `true` if the oldest segment must be removed. The log may have no space for its live items.
+    /// Returns `true` if the oldest segment must be removed, even if the log has no space to rewrite its live items.
     fn must_remove(&self) -> bool {
         self.segments.len() > 1 && self.debt() > 0
     }
@@ -178,7 +178,7 @@ impl Journal {
         Some(live + live / 8 + self.reserve() + (HEADER + CHANGE + MARK) as u64)
     }
 
-    /// The segment's file is removed once a durable record states that the segment is not needed.
+    /// Retires the oldest segment. Its file is removed once a durable record states that the segment is not needed.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
@@ -202,14 +202,14 @@ impl Journal {
         unrecorded.for_each(|retired| retired.after = self.position);
     }
 
-    /// Returns the size of a segment for `again` bytes that must be rewritten, and the bytes that were never written.
+    /// Returns the size of a segment for `again` bytes that must be rewritten, and the bytes not written yet.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// Segments must be removed in order. The header of a new segment declares removed segments unneeded, and must also
-    /// state that the record which allowed the removal is synced. With `retry`, a segment that could not be removed is
-    /// next.
+    /// Returns the next segment to remove, in order. Records `synced` first: a new segment's header states that the
+    /// removed segments are not needed, and must also state that the record which allowed their removal is synced. With
+    /// `retry`, a segment that could not be removed comes first.
     pub fn next_retired(&mut self, synced: Synced, retry: bool) -> Option<Retired> {
         if synced.position > self.synced.position {
             self.is_synced(synced);
@@ -235,8 +235,8 @@ impl Journal {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
-    /// Makes compaction rewrite segments without a file. Returns the newest segment that has disappeared since the last
-    /// call.
+    /// Makes compaction rewrite the items of segments whose files have disappeared. Returns the newest of the segments
+    /// that have disappeared since the last call.
     pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
         let mut newest = None;
         for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {
@@ -261,8 +261,8 @@ impl Journal {
     /// Continues in a new segment after a disk failure. Compaction must rewrite the segments from `first` on, because
     /// they are possibly not durable.
     ///
-    /// Returns the bytes not taken before, and the header of the new segment. The `again` taken bytes that are not
-    /// durable and the returned bytes follow the header. `before` is the durable end of the log. If `rely` is `false`,
+    /// Returns the bytes not taken yet, and the new segment's header. The caller writes the header, the `again` bytes
+    /// taken but not durable, and the returned bytes. `before` is the durable end of the log. If `rely` is `false`,
     /// unsynced records may be lost, so compaction must rewrite unsynced segments before it removes a segment.
     pub fn take_over(
         &mut self,
@@ -278,7 +278,7 @@ impl Journal {
             self.in_doubt = true;
         }
         let pending = self.take(Vec::new(), self.synced);
-        // Unreadable bytes before the new segment are damage, not the end of the log.
+        // Unreadable bytes up to `before`, which is durable, are damage, not the end of the log.
         self.synced = Synced { location: before, position: self.synced.position };
         let first = self.segment_index(first as u32);
         self.segments.range_mut(first..).for_each(|segment| segment.evacuating = true);

@@ -86,7 +86,7 @@ fn one_lock_suffices_where_the_other_is_unavailable() {
     let opened = folder.opened().expect("a folder");
     let file = || open_in(&opened.folder, LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
     let fail = |error: Errno| move || Err(io::Error::from(error));
-    // Without inodes or quota, or on a read-only disk, only the directory is locked.
+    // Without free inodes or quota, or on a read-only disk, only the directory is locked.
     for error in [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS] {
         let _locks = Locks::of(lock_folder(&opened.folder), fail(error)).expect("a lock");
         assert!(Folder::new(temporary.path()).lock().is_err(), "a second server");
@@ -131,8 +131,7 @@ fn files_stay_in_the_folder_that_was_opened_until_another_is_taken() {
     folder.create("first", 1).expect("a file");
     assert!(old.join("first").exists());
     assert!(folder.lock().is_err(), "there is none");
-    // A directory that another server has locked, and a directory with a file, are refused. An empty directory is
-    // accepted.
+    // A directory that another server has locked or that contains a file is refused. An empty directory is accepted.
     fs::create_dir(&new).expect("a folder");
     let other = Folder::new(&new);
     other.lock().expect("a lock");

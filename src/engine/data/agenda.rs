@@ -1,5 +1,5 @@
 //! Pending work: deadlines, long commands, deferred work, and the step budget. A *step* is the work on one job, tube or
-//! watch, about 0.1 µs. Counted steps, unlike time, make every run of a test the same.
+//! watch, about 0.1 µs. Unlike measured time, counted steps are the same in every run of a test.
 //! Enforces promise P22 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -84,7 +84,7 @@ pub struct Agenda {
 }
 
 /// Work that is deferred to a later turn, and dropped if its tube or client no longer exists. `Notify` keeps a finished
-/// job's extras until all waiting clients have the outcome. `Release` contains the number of a complete group.
+/// job's extras until all waiting clients have received the outcome. `Release` contains the number of a complete group.
 #[derive(Debug)]
 pub enum Deferred {
     Disconnect(ClientHandle),
@@ -112,7 +112,7 @@ pub enum TimerKey {
 /// Each timer has at most one entry, so the size of the index does not depend on the number of jobs.
 #[derive(Debug, Default)]
 pub struct Deadlines {
-    /// At equal times, the timers of clients come last: a client whose wait ends can still get a job whose delay ends.
+    /// At equal times, clients' timers come last: a client whose wait ends can still get a job whose delay also ends.
     pub heap: Heap<(Time, bool)>,
     pub positions: PositionTable,
 }

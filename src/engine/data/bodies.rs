@@ -10,7 +10,7 @@ use slab::Slab;
 
 use super::{replace_idle, NIL};
 
-/// Larger bodies are shared with replies. At this size, sharing takes about as long as copying.
+/// Larger bodies are shared with replies. At this size, sharing a body takes about as long as copying it.
 pub const COPY_MAX: usize = 4096;
 
 /// A small body is owned, which takes 16 bytes less than sharing. A large body is shared with the buffers of slow

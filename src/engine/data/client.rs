@@ -34,8 +34,8 @@ pub enum ReservePolicy {
     /// The client holds its reservations until it disconnects.
     #[default]
     PerConnection,
-    /// Jobs of the smallest priority class come first, and tubes with jobs of the same class take turns. The client can
-    /// become idle, but it never waits.
+    /// Jobs of the most urgent priority class come first, and tubes with jobs of the same class take turns. The client
+    /// can become idle, but it never waits.
     Notified,
     /// [`NOBODY`](super::NOBODY) holds the jobs until their leases end. All tubes with a ready job are equally likely.
     Lease,
@@ -47,7 +47,7 @@ pub enum IdleState {
     Active,
     /// The client is notified when a job is ready, and then requests the job.
     Idle,
-    /// The client was notified of a job in this tube. [`NIL`] if the client no longer watches the tube.
+    /// The client was notified of a job in this tube, or [`NIL`] if the client no longer watches the tube.
     Notified(u32),
 }
 
@@ -56,7 +56,7 @@ pub struct Waiting {
     pub until: Time,
     /// The extras of the job whose outcome the client waits for, or [`NIL`] if the client waits for a job.
     pub outcome: u32,
-    /// The job exists only to report its outcome to this client, and is withdrawn if the wait times out.
+    /// `true` if the job exists only to report its outcome to this client. It is then withdrawn if the wait times out.
     pub run: bool,
 }
 
@@ -113,7 +113,7 @@ pub struct ClientState {
     /// The jobs that a disconnected client must still release, most urgent first.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     pub(in crate::engine) attached: List,
-    /// The last wait was for a batch of jobs.
+    /// `true` if the last wait was for a batch of jobs.
     pub(in crate::engine) batch: bool,
     pub(in crate::engine) mode: ReserveMode,
     pub(in crate::engine) producer: bool,
@@ -123,7 +123,7 @@ pub struct ClientState {
     pub(in crate::engine) last_active: u32,
 }
 
-/// malloc maps a table of this capacity separately, so growth of the table leaves no unused block in the heap.
+/// The initial capacity. malloc maps a table of this size separately, so its growth leaves no unused block in the heap.
 const FIRST_CLIENTS: usize = 2048;
 /// The unit of connection times is 2^30 ns, about a second. A power of two avoids a division.
 const ACTIVITY_UNIT: u32 = 30;
@@ -310,7 +310,7 @@ pub struct Watch {
 
 /// Bytes charged for a watch and its entries in the client's list and index.
 pub const WATCH_COST: u64 = 64;
-/// malloc maps a chunk of this many watches separately, and unmaps a freed chunk.
+/// The number of watches per chunk. malloc maps a chunk of this size separately, and unmaps a freed chunk.
 const WATCHES: usize = 8192;
 
 pub type Watches = Slots<Watch, WATCHES>;
@@ -422,9 +422,9 @@ pub enum NoJob {
     DeadlineSoon,
 }
 
-/// `Work` notifies an idle client of a ready job in a watched tube. A `Freed` job was held for a group, and its client
-/// must not receive the job before the log contains the ends of the members. `DeadLetterStays` reports to the server
-/// that the dead-letter tube cannot accept the job.
+/// `Work` notifies an idle client of a ready job in a watched tube. `Freed` concerns a reserved job that was held for a
+/// group: its worker must not receive the job before the log contains the ends of the group's members.
+/// `DeadLetterStays` reports to the server that the dead-letter tube cannot accept the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     Reserved { client: ClientId, job: JobId },

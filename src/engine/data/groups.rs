@@ -6,7 +6,7 @@ use super::{hashed, linked, Heap, Links, List, Name, SlotTable, Slots, State, Ta
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {
     pub ended: u64,
-    /// The last job ID before the group became empty. Jobs up to this ID no longer wait for all members.
+    /// The last job ID before the group became empty. Jobs up to this ID that waited for all members no longer wait.
     pub complete_to: u64,
     /// The last job ID before the group was created. Jobs up to this ID waited for an earlier group of this name.
     pub created_at: u64,
@@ -27,7 +27,7 @@ pub struct Group {
     pub(in crate::engine) name: Name,
     hash: u32,
     chain: u32,
-    /// The counts, in the order of [`State::UNFINISHED`].
+    /// The number of members in each state, in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
     /// The jobs that wait for all members, in the order of their IDs.
@@ -81,14 +81,14 @@ const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// `memory` includes memberships and waits.
+    /// The table's `memory` includes memberships and waits.
     pub table: Table<Group, 1024>,
     memberships: Slots<Membership>,
     waits: Waits,
     /// The first membership and the first wait of each job, by slot.
     members: SlotTable,
     waiters: SlotTable,
-    /// Log bytes for recording the ends of members, in addition to the deletes of their jobs.
+    /// Log bytes for recording the ends of members, in addition to the bytes for the deletes of their jobs.
     pub ends: u64,
 }
 

@@ -1,6 +1,6 @@
-//! A four-way heap whose members store their positions, so that any member can be removed or moved. It has half the
-//! levels of a binary heap, and the four children of a node share cache lines. Members inserted in order and removed
-//! from the front never move, because a sorted heap works as a queue.
+//! A four-way heap whose members store their positions, so that any member can be removed or moved. The heap has half
+//! the levels of a binary heap, and the four children of a node share cache lines. A sorted heap works as a queue, so
+//! members that are inserted in order and removed from the front never move.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -169,7 +169,7 @@ impl<K: Ord + Copy> Heap<K> {
 
 const KEPT: usize = 4096;
 const MAX_SAMPLES: usize = 1024;
-/// From this number of skipped keys on, samples are cheaper than further passes.
+/// If at least this many keys remain to be skipped, samples are cheaper than further passes.
 const SAMPLED: usize = 4 * KEPT;
 
 #[derive(Debug)]

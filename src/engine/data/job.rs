@@ -55,7 +55,7 @@ pub enum Cause {
     HangUp,
     Move,
     MoveLater,
-    /// The job is buried whatever its state is, and no submitter is notified.
+    /// Buries an unfinished job from any state other than buried, and notifies no submitter.
     Fail,
     Finish,
     Free,
@@ -137,8 +137,8 @@ pub struct Job {
     pub(in crate::engine) body: BodyKey,
     pub(in crate::engine) pri: Priority,
     pub(in crate::engine) tube: u32,
-    /// Reserved: the client. Buried: the origin of a dead letter in [`Origins`](super::Origins). Scheduled: the number
-    /// in [`Schedules`](super::Schedules). Otherwise [`NIL`].
+    /// For a reserved job, the client. For a buried dead letter, its origin in [`Origins`](super::Origins). For a
+    /// schedule, its number in [`Schedules`](super::Schedules). Otherwise [`NIL`].
     pub(in crate::engine) holder: u32,
     /// In a heap, `prev` is the position. For a reserved job, `next` is the time of the reservation.
     pub(in crate::engine) links: Links,
@@ -277,7 +277,7 @@ impl Job {
         self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
     }
 
-    /// The end of the job is already in the history, or the job is a schedule.
+    /// Returns `true` if the end of the job is already in the history, or if the job is a schedule.
     pub(in crate::engine) fn is_over(&self) -> bool {
         matches!(self.state, State::Finished | State::Scheduled)
     }

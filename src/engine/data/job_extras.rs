@@ -58,7 +58,7 @@ impl Fingerprinting {
         self.0.iter_mut().for_each(|hasher| hasher.write(part));
     }
 
-    /// The division into parts does not affect the fingerprint.
+    /// Returns the same fingerprint however the body was divided into parts.
     pub fn finish(&self) -> Fingerprint {
         let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
         Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
@@ -100,7 +100,7 @@ pub struct JobOptions {
     pub completion: CompletionPolicy,
     pub dedup_key: DedupKey,
     pub durable: bool,
-    /// Takes precedence over the delay.
+    /// The start time, which takes precedence over the delay.
     pub start: Option<Time>,
     /// The time to live after the start. [`Span::MAX`] means unlimited.
     pub ttl: Span,
@@ -116,7 +116,7 @@ pub struct JobOptions {
     pub keep: u32,
     /// The delay in seconds after the first failed try, which doubles with each further failed try.
     pub backoff: u32,
-    /// The concurrency key, and the maximum number of reserved jobs with it. The largest limit of these jobs applies.
+    /// A concurrency key and its limit of reserved jobs. If reserved jobs have different limits, the largest applies.
     pub concurrency: Option<(Name, u32)>,
     pub groups: Vec<GroupTag>,
 }
@@ -155,11 +155,11 @@ pub(in crate::engine) struct RareExtras {
     pub start: Time,
     /// The rank among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
-    /// The only client that waited for the outcome has disconnected, and no client can query the outcome.
+    /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
     pub orphaned: bool,
-    /// The job is removed when its outcome has been sent.
+    /// `true` if the job is removed when its outcome has been sent.
     pub ephemeral: bool,
-    /// Waiting clients are notified when the current try fails, even if another try follows.
+    /// `true` if waiting clients are notified when the current try fails, even if another try follows.
     pub last_try: bool,
     pub reports: u32,
     /// The delay in seconds after the first failed try. 0 means no delay.
@@ -274,7 +274,7 @@ pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u6
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report that was sent to the client or, if there is none, that preceded the attachment.
+    /// The number of the last report sent to the client. Initially, that of the last report before the attachment.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -305,7 +305,7 @@ linked!(OfClient<'_>, |it, member| it.0[member as usize].of_client, it.0[member 
 
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ExtrasStore {
-    /// `memory` includes the cost of attachments.
+    /// The table's `memory` includes the cost of attachments.
     pub table: Table<JobExtras>,
     pub ends: Heap<Time>,
     pub attachments: OfJob,
@@ -463,7 +463,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Returns an attached client that has not received the last report, and marks it as notified.
+    /// Returns an attached client that has not received the last report, and marks that client as notified.
     pub fn next_to_notify(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
         let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");

@@ -7,7 +7,7 @@ use super::{hashed, linked, Bodies, Body, Job, JobId, JobView, Slots, Table, NIL
 
 /// Bytes charged for a job, its index entry, and the overhead of its body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
-/// Vacated bytes that are not charged. A queue that was emptied and refilled has about this many vacated bytes.
+/// Vacated bytes that are not charged. A queue that was emptied and then refilled has about this many vacated bytes.
 const SPARE: u64 = 8 << 20;
 
 #[derive(Debug, Default)]

@@ -24,7 +24,7 @@ pub struct Histogram {
     bounds: &'static [u64],
     /// The last bucket has no upper bound.
     counts: Box<[u64]>,
-    /// 64 bits would overflow after a million waits of one day.
+    /// 64 bits would overflow after about 200,000 waits of one day each.
     pub sum_nanos: u128,
 }
 
@@ -97,7 +97,7 @@ pub struct TubeTimes {
     pub events: TubeEvents,
 }
 
-/// Event counts of a tube since its first job was reserved.
+/// Event counts of a tube since the first reservation of one of its jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TubeEvents {
     pub timeouts: u64,

@@ -79,7 +79,7 @@ impl Name {
     }
 }
 
-/// The bytes of a UUID that follow a hyphen in the text.
+/// The indexes of the UUID bytes that follow a hyphen in the text.
 pub const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
 /// Accepts the same bytes as beanstalkd. The first byte must not be a hyphen.

@@ -162,7 +162,7 @@ impl Past {
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Begins the current point. Also adds a point for each earlier period without a call.
+    /// Begins the point of the current period. If earlier periods have no point yet, also adds their points.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;

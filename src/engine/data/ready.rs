@@ -1,5 +1,5 @@
 //! The ready jobs of a tube by priority and rank (usually the job ID), and the lanes of concurrency keys. Most jobs
-//! arrive in order. They are appended to a list, and removed from its front without comparisons.
+//! arrive in order. These jobs are appended to a list, and removed from its front without comparisons.
 //! Enforces promise P5 of beanpole-promises(7).
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the slot of the smallest rank and the number of compared jobs, or `None` if that number exceeds `limit`.
+    /// Returns the first job by rank and the number of jobs compared, or `None` if that number exceeds `limit`.
     pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
         let [first, last] = [self.run.first(), self.run.last()].map(|slot| slot.map(|slot| jobs.get(slot).pri));
         let of_run = if first == last { 1 } else { self.run.len() };
@@ -80,7 +80,7 @@ impl ReadyQueue {
     }
 }
 
-/// Limits the lanes of a key, because all of them are checked when the key becomes blocked or unblocked.
+/// The maximum number of lanes of a key. All lanes are checked when the key becomes blocked or unblocked.
 pub(in crate::engine) const MAX_LANES: usize = 64;
 
 #[derive(Debug)]
@@ -143,7 +143,7 @@ hashed!(SharedKey, |shared| shared.hash, {
 
 #[derive(Debug, Default)]
 pub struct Lanes {
-    /// `memory` includes limits and lanes.
+    /// The table's `memory` includes limits and lanes.
     pub(in crate::engine) keys: Table<SharedKey, 64>,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
     /// Tubes to be served at the end of the current call.

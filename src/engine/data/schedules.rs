@@ -80,13 +80,13 @@ hashed!(Schedule, |schedule| schedule.hash, {
 
 #[derive(Debug, Default)]
 pub struct Schedules {
-    /// `memory` does not include the jobs.
+    /// The table's `memory` does not include the jobs of the schedules.
     pub table: Table<Schedule>,
-    /// Slots of the jobs by the next due time or retry.
+    /// The slots of the schedules' jobs, in the order of the next run or retry.
     pub order: Heap<(Time, JobId)>,
     pub(in crate::engine) total: (u64, u64),
     pub(in crate::engine) late: usize,
-    /// Time until which no schedule runs, because the log is creating space.
+    /// The time until which no schedule runs, because the log is creating space.
     pub(in crate::engine) rests_until: Time,
 }
 
@@ -140,10 +140,10 @@ impl Schedules {
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
-/// The number of days to search. In 40 years, February 29 falls on each day of the week at least once.
+/// The number of days to search. In any 40 years, February 29 falls on each day of the week at least once.
 const HORIZON: u64 = 41 * 366;
 
-/// The smallest and the largest value of each field of cron, and the names of the first values.
+/// The smallest and the largest value of each field in cron's format, and the names of the first values.
 const FIELDS: [(u8, u8, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn one_of_two_fields_for_days_is_enough_unless_one_begins_with_a_star() {
-        // The 15th is a Wednesday, and the 17th a Friday.
+        // The 15th is a Wednesday, and the 17th is a Friday.
         assert_eq!(after("0 0 17 * wed", NOW), 1_700_006_400);
         assert_eq!(after("0 0 15 * fri", NOW), 1_700_006_400);
         assert_eq!(after("0 0 */2 * fri", NOW), 1_700_179_200, "the 17th");

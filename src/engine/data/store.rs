@@ -11,8 +11,8 @@ use super::{
     Table, Time, NIL,
 };
 
-/// Identifies the buried jobs, or all other jobs, with the same dedup key and tube: the hash of the key, the tube, and
-/// `true` for buried jobs. A family can have several jobs because of kicked dead letters and failed jobs.
+/// A family: the buried jobs, or all other jobs, with the same dedup key and tube. Contains the hash of the key, the
+/// tube, and `true` for buried jobs. A family can have several jobs because of kicked dead letters and failed jobs.
 pub type Family = (u64, u32, bool);
 
 /// Bytes charged for an entry in `Store::twins`, including its share of half-filled B-tree nodes.
@@ -154,7 +154,7 @@ impl Origins {
         number
     }
 
-    /// Does nothing for [`NIL`], which no origin has.
+    /// Does nothing for [`NIL`], which is never the number of an origin.
     pub fn remove(&mut self, number: u32) {
         let Some((name, count)) = self.names.get_mut(number as usize) else { return };
         *count -= 1;

@@ -159,8 +159,8 @@ impl<T, const N: usize> Slots<T, N> {
     }
 }
 
-/// Returns the number of the empty chunk or page to deallocate, if any. Of two, keeps the one at the lower address for
-/// reuse, because an allocated block can keep the memory below it from being returned to the system.
+/// Returns the number of the empty chunk or page to deallocate, if any. Of two empty chunks, keeps the chunk at the
+/// lower address for reuse, because an allocated block can prevent the return of the memory below it to the system.
 pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -> *const T) -> Option<u32> {
     let is_lower = *idle == NIL || start(number) < start(*idle);
     let gone = if is_lower { std::mem::replace(idle, number) } else { number };
@@ -213,7 +213,7 @@ pub struct Table<T, const N: usize = CHUNK> {
     heads: SlotTable,
     buckets: u32,
     pub indexed: u32,
-    /// If the cost of an item changes, the owner of the table must update the sum.
+    /// The total cost of the items. If the cost of an item changes, the owner of the table must update the total.
     pub memory: u64,
 }
 

@@ -105,15 +105,15 @@ pub struct Tube {
     pub(in crate::engine) large: Option<Box<ReadyQueue>>,
     pub(in crate::engine) delayed: Heap<(Time, JobId)>,
     pub(in crate::engine) buried: List,
-    /// Watches of clients with `PerConnection`, of clients that lease, and of idle clients, longest wait first.
+    /// Watches of clients with `PerConnection`. In this list and in the next two lists, the longest wait comes first.
     pub(in crate::engine) waiting: List,
     pub(in crate::engine) leasing: List,
     pub(in crate::engine) idle: List,
-    /// The time at which further clients are notified if a job is still ready. [`Time::NEVER`] if none is scheduled.
+    /// The time at which further clients are notified if a job is still ready, or [`Time::NEVER`].
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// The tube is paused, or its settings allow no reservation. Jobs can still be reserved by ID.
+    /// `true` if the tube is paused, or if its settings allow no reservation. Jobs can still be reserved by ID.
     pub(in crate::engine) closed: bool,
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
@@ -122,7 +122,7 @@ pub struct Tube {
     pub(in crate::engine) pause: Option<Box<Pause>>,
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
-    /// `true` after a ready job has had a rank other than its ID.
+    /// `true` if a ready job of the tube has ever had a rank other than its ID.
     pub(in crate::engine) displaced: bool,
     pub(in crate::engine) total_jobs: u64,
     pub(in crate::engine) deletes: u64,
@@ -208,21 +208,21 @@ hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
 
 #[derive(Debug, Default)]
 pub struct Tubes {
-    /// `table.memory` excludes the name of the default tube, because no client chose that name.
+    /// `table.memory` excludes the name of the default tube, because no client chose this name.
     pub(in crate::engine) table: Table<Tube, TUBES>,
     hash_secret: u64,
-    /// The last opened tube. During a restart, the next job in the log usually belongs to it.
+    /// The last opened tube. During a restart, the next job in the log usually belongs to this tube.
     recent: u32,
     opened: u32,
-    /// Tube numbers in list order, as in beanstalkd: by creation, but the last tube replaces a closed tube.
+    /// Tube numbers in list order, as in beanstalkd: by creation, except that the last tube replaces a closed tube.
     pub(in crate::engine) order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
-    /// Sorted. An entry has the name of a tube's dead-letter tube, the rank of the tube, and the number of the tube.
+    /// Sorted. For each tube with a dead-letter tube: the name of the dead-letter tube, and the tube's rank and number.
     pub(in crate::engine) links: Vec<(Arc<[u8]>, usize, u32)>,
 }
 
-/// The capacity that [`Tubes::order`] keeps.
+/// The capacity that [`Tubes::order`] keeps when tubes are closed.
 const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
@@ -268,7 +268,7 @@ impl Tubes {
         last.map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
     }
 
-    /// Changes the tube's rank from `before` to `after`. `None` means that the tube is not linked.
+    /// Moves the tube's entry in `links` from rank `before` to rank `after`. `None` means that there is no entry.
     fn relink(&mut self, mut number: u32, mut before: Option<usize>, mut after: Option<usize>) {
         while let Some(dead) = self.dead_of(number).filter(|_| before != after).cloned() {
             let rank = Some(self.rank(&dead));

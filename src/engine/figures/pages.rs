@@ -81,7 +81,7 @@ impl IdPage {
 
 #[derive(Debug)]
 pub struct BuriedWalk {
-    /// The name of the tube; `None` for all tubes.
+    /// The name of the tube, or `None` for all tubes.
     tube: Option<Box<[u8]>>,
     /// `None` after the last tube.
     next_tube: Option<u32>,
@@ -212,7 +212,7 @@ impl Engine {
         progress
     }
 
-    /// Returns the next jobs of a tube, except ready jobs that are too large for a lease.
+    /// Returns a page of a tube's jobs, except for ready jobs that are too large for a lease.
     pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
@@ -304,7 +304,7 @@ impl Engine {
         Some(self.page_by_slot(number, page))
     }
 
-    /// Returns the page if the tube's queue contains all jobs in the state.
+    /// Returns the page, or `None` if the tube's queue does not contain all jobs in the state.
     fn short_page(&self, number: u32, page: &IdPage) -> Option<Vec<JobId>> {
         let tube = self.tubes.get(number);
         let id = |slot: u32| self.store.jobs.get(slot).id;

@@ -1,6 +1,6 @@
 //! Statistics of the queue, tubes, groups, jobs and connections, and the ages of the oldest jobs. Must not format
-//! statistics, because each protocol has a different format. The search for the oldest job raises a lower bound of its
-//! ID, so that no ID is checked twice.
+//! statistics, because each protocol has a different format. The search for the oldest job in a state raises a lower
+//! bound of the job's ID, so that no ID is checked twice.
 //! Touches: agenda, clients, draining, limits, store, tubes.
 
 use crate::engine::data::*;
@@ -48,7 +48,7 @@ pub struct TubeStats<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupStats {
-    /// The counts, in the order of [`State::UNFINISHED`].
+    /// The number of members in each state, in the order of [`State::UNFINISHED`].
     pub members: [u32; State::UNFINISHED.len()],
     pub ended: u64,
     /// The number of held jobs that wait for the group, counted once per `aft:` tag.
@@ -123,9 +123,9 @@ type Oldest = (JobId, Time);
 pub struct FindOldest {
     /// `None` for the whole queue.
     tube: Option<Box<[u8]>>,
-    /// In the order of [`STATES`]; `None` without a job in the state.
+    /// In the order of [`STATES`]; `None` for a state without jobs.
     found: Vec<Option<Oldest>>,
-    /// The next slot of a walk over all jobs, and the smallest ID found so far. The walk is used if IDs are sparse.
+    /// If IDs are sparse, the next slot of a walk over all jobs, and the smallest ID that the walk has found so far.
     walk: Option<(u32, u64)>,
     /// The next ID of a search by ID, which can exceed the lower bound if older jobs have entered the state since.
     reached: u64,
@@ -228,7 +228,7 @@ impl Engine {
         self.extras(job).map(JobExtras::progress).filter(|(_, total)| *total > 0 && job.state() == State::Reserved)
     }
 
-    /// Client 0 holds the leased jobs, and has no statistics without leased jobs.
+    /// Client 0 is the pseudo-client that holds the leased jobs. It has no statistics while no job is leased.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
         let ClientState { connection, used, watched, connected, last_active, .. } = state;
@@ -270,7 +270,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the oldest job, `Some(None)` without a job, or `None` if the step budget is used up.
+    /// Returns the oldest job, `Some(None)` if there is no job, or `None` if the step budget is used up.
     fn oldest_of(&mut self, number: Option<u32>, find: &mut FindOldest) -> Option<Option<Oldest>> {
         let position = find.found.len();
         let state = STATES[position];

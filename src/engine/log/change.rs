@@ -1,6 +1,6 @@
 //! Changes to be written to the log, and the long commands that the log records as in progress. The caller takes the
-//! changes in order before the next call. A restart completes open commands without their clients. Must not depend on
-//! the format of the log, or execute commands.
+//! changes in order before the next call. After a restart, the server completes the long commands without their
+//! clients. Must not depend on the format of the log, or execute commands.
 //! Enforces promise P15 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
@@ -132,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Logs `change` if `claimed` is `true` or log space is available. An omitted change occurs again after a restart.
+    /// Logs `change` if `claimed` is `true` or there is log space. An omitted change will occur again after a restart.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);

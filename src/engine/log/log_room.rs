@@ -22,7 +22,7 @@ pub struct LogRoom {
     pub puts: u64,
     /// Bytes for changes to existing jobs. The put of a job also claimed the space for its delete.
     pub changes: u64,
-    /// Bytes of `changes` that a bulk command can claim at a time, so that space for deletes remains.
+    /// Bytes of `changes` that a bulk command can claim at a time. The limit leaves space for deletes.
     pub burst: u64,
     pub ids: u64,
 }
@@ -30,7 +30,7 @@ pub struct LogRoom {
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 
-    /// The log grants almost unlimited changes, unless the disk is full or fails and no segment can be created.
+    /// Returns `true` if the log can create segments. If the disk is full or fails, the log grants only a limited size.
     fn can_grow(self) -> bool {
         self.changes > u64::MAX / 2
     }
@@ -46,7 +46,7 @@ impl Engine {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// If space is short, records the lacking bytes. `bytes` is the total length of tube name, options and body.
+    /// Claims log space for a job, or records the lacking bytes. `bytes` is the length of tube name, options and body.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;
@@ -66,7 +66,7 @@ impl Engine {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 
-    /// Records the lacking bytes if there is too little log space.
+    /// Claims log space for making a volatile job durable, or records the lacking bytes.
     pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
         let logged = self.adoption_size(slot);
         let is_claimed = claim(&mut self.news.room.puts, logged);

@@ -1,6 +1,6 @@
-//! Restores a queue from its log. Records are applied in the order of writing. [`Engine::finish_restore`] queues the
-//! jobs, and must be called last. Methods that restore a change return the job's slot and previous
-//! [`Engine::logged_size`], or `None` if the job does not exist.
+//! Restores a queue from its log. Records are applied in the order in which they were written.
+//! [`Engine::finish_restore`] queues the jobs, and must be called last. Methods that restore a change return the job's
+//! slot and previous [`Engine::logged_size`], or `None` if the job does not exist.
 //! Touches: agenda, store, tubes.
 
 use super::change::LoggedGroup;
@@ -19,7 +19,7 @@ pub struct MovedJob<'a> {
 }
 
 impl Engine {
-    /// A newer record updates a restored job. `found.body` is used only if `body` is `None`.
+    /// Creates a job, or updates a job from an earlier record. `found.body` is used only if `body` is `None`.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
         // The usual case: an ID greater than all earlier IDs belongs to a new job.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
@@ -200,7 +200,7 @@ impl Engine {
         Some((slot, size))
     }
 
-    /// The job must be in no queue. Returns the previous [`Engine::logged_size`].
+    /// Removes the schedule, groups, extras and origin of a job in no queue. Returns the previous logged size.
     fn forget_more(&mut self, slot: u32) -> usize {
         let size = self.logged_size(slot);
         self.forget_schedule(slot);

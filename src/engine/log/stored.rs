@@ -22,7 +22,7 @@ pub struct StoredJob<'a> {
     pub delay: Span,
     pub ttr: Span,
     pub created: Time,
-    /// The only reserved jobs in the log are leased, because no client survives a restart.
+    /// In the log, only leased jobs are reserved, because no other reservation survives a restart.
     pub state: State,
     /// The end of the delay or lease, or a buried job's rank in the order of burying.
     pub due: Time,

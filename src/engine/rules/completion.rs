@@ -24,7 +24,7 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Does not end an overdue lease first, because another client could get the job and would lose it immediately.
+    /// Does not end an overdue lease first: otherwise, another client could get the job, and would immediately lose it.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -416,7 +416,7 @@ impl Engine {
         })
     }
 
-    /// If the step budget does not suffice, the job gets new extras, and the old extras keep the remaining clients.
+    /// If the step budget does not suffice, the job gets new extras, and the old extras keep the unnotified clients.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
         let is_awaited = |&number: &u32| self.store.extras.get(number).submitters() > 0;
         let Some(number) = self.bound(slot).filter(is_awaited) else { return };
@@ -491,7 +491,7 @@ impl Engine {
         Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))
     }
 
-    /// Records a failure now, because the removal discards the failure reason.
+    /// Returns the verdict for the history. Records a failure immediately, because the removal discards its reason.
     #[inline]
     fn verdict_of(&mut self, slot: u32, outcome: &Outcome) -> Option<Verdict> {
         match outcome {

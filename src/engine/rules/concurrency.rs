@@ -1,6 +1,6 @@
-//! Limits of reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`. Only one ready
-//! job per lane (the jobs of a key in a tube) is in the tube's queue; the others are parked in the lane, so that no
-//! search has to skip blocked jobs. While a tube setting closes a tube, its jobs can be reserved only by ID.
+//! Limits of reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`. A lane contains
+//! the ready jobs of a key in a tube. Only one job per lane is in the tube's queue, so that no search has to skip
+//! blocked jobs. While a tube setting closes a tube, its jobs can be reserved only by ID.
 //! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 

@@ -10,7 +10,7 @@ use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused, Steps};
 
-/// Maximum number of extras checked per lookup. Unless keys are unique per tube, a name in more tubes is refused.
+/// Maximum number of extras checked per lookup. Unless keys are unique per tube, a name used in more tubes is refused.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
 /// The steps charged for a search by name in all tubes at once.
@@ -28,7 +28,7 @@ impl Engine {
         Fingerprints::new(self.limits.hash_secret)
     }
 
-    /// The hash of a name includes `tube` only if keys are unique per tube, because other lookups must find the name in
+    /// The hash of a name includes `tube` only if keys are unique per tube. Otherwise, lookups must find the name in
     /// all tubes. The hash of a `hidden` job includes its ID, so that no lookup finds the job.
     pub(in crate::engine) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, hidden: Option<JobId>) -> u64 {
         let mut hasher = self.tubes.hasher();
@@ -66,7 +66,7 @@ impl Engine {
         let found = self.find_with_key(dedup_key, hash, |_, job| match dedup_key {
             DedupKey::None => false,
             DedupKey::Id(_) => true,
-            // A new job is needed, because nobody reports the outcome of a buried job.
+            // A new job is needed, because no worker will report the outcome of a buried job.
             _ if job.state() == State::Buried => false,
             DedupKey::Name(_) => Some(job.tube) == number,
             DedupKey::Body(_) => Some(job.tube) == number && job.body.len() == length,
@@ -149,7 +149,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Checks few extras, because a list calls this method for many schedules.
+    /// Checks at most 32 extras, because a list of schedules calls this method for many schedules.
     pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
         self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
     }
@@ -209,8 +209,8 @@ impl Engine {
         self.settle(family, slot, Some(slot));
     }
 
-    /// Makes lookups find the oldest job of `family`, and hides the job that lookups found before. The job in `slot`
-    /// belongs to the family only if `new` contains `slot`.
+    /// Makes lookups find the oldest job of `family` and no other job. The job in `slot` belongs to the family only if
+    /// `new` contains `slot`.
     fn settle(&mut self, family: Family, slot: u32, new: Option<u32>) {
         let (hash, tube, is_buried) = family;
         let key = self.store.extras.get(self.store.extras.of(slot)).dedup_key.clone();
@@ -218,7 +218,7 @@ impl Engine {
             let is_alike = (job.state() == State::Buried) == is_buried && !job.is_dead_letter();
             other != slot && job.tube == tube && is_alike
         });
-        // If too many tubes use the key, hide the job. Lookups fail until fewer tubes use it, and then find the twin.
+        // If too many tubes use the key, hide the job. Lookups fail until fewer tubes use the key, then find the twin.
         let others = shown.map(|shown| [shown, self.first_twin(family)]);
         let members = others.unwrap_or_default().into_iter().flatten().chain(new);
         let oldest = members.clone().min_by_key(|&slot| self.store.jobs.get(slot).id).filter(|_| others.is_ok());

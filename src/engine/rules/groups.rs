@@ -12,7 +12,7 @@ impl Engine {
         self.store.groups.find(name, self.tubes.hash(name.key()))
     }
 
-    /// A new group does not affect jobs up to the ID `last`.
+    /// Creates the group if necessary. A new group does not affect jobs up to the ID `last`.
     fn open_group(&mut self, name: &Name, last: u64) -> u32 {
         if let Some(number) = self.find_group(name) {
             return number;

@@ -70,7 +70,7 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.store.jobs)?))
     }
 
-    /// Notifies idle clients. If others remain, schedules another notification, because a notified worker may hang.
+    /// Notifies idle clients. If some remain idle, schedules another notification, because a notified worker may hang.
     fn notify_idle(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
@@ -114,7 +114,7 @@ impl Engine {
         watched.iter().copied().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
     }
 
-    /// Prefers the tube of the last notification. Does not change which tube is next in turn.
+    /// Prefers the tube of the last notification. Does not change the tube at which the client's next search starts.
     pub(in crate::engine) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
         match idle_state {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {
@@ -177,7 +177,7 @@ impl Engine {
         self.agenda.steps.take(1);
     }
 
-    /// `reserve_policy` is that of the client.
+    /// `reserve_policy` must be the policy of the client.
     pub(in crate::engine) fn dequeue(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
@@ -246,9 +246,9 @@ impl Engine {
         self.found(client, &search)
     }
 
-    /// Continues `search` with at most `limit` more tubes. With `PerConnection`, the most urgent job wins, or a random
-    /// tube in a weighted mode. With `Notified`, the best priority class wins, and tubes of equal class take turns from
-    /// the last to the first, as in gearmand. With `Lease`, a random tube wins.
+    /// Continues `search` with at most `limit` more tubes. With `PerConnection`, the most urgent job wins or, in a
+    /// weighted mode, a random tube. With `Notified`, the most urgent priority class wins, and tubes of equal class
+    /// take turns from the last to the first, as in gearmand. With `Lease`, a random tube wins.
     pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, limit: usize) {
         let state = &self.clients[client];
         let (reserve_policy, mode, count) = (state.reserve_policy, state.mode, state.watched.len());

@@ -1,5 +1,5 @@
-//! Runs of schedules that are due. Each copy has the name of its schedule as its key, and no copy is put while a job in
-//! the tube has the key. Must not create schedules (see `verbs/submit.rs`).
+//! Runs of schedules that are due. The dedup key of each copy is the name of its schedule, and no copy is put while a
+//! job in the tube has this key. Must not create schedules (see `verbs/submit.rs`).
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
@@ -7,9 +7,9 @@ use crate::engine::data::*;
 use crate::engine::log::{logged_options, Change, CHANGE_SIZE, PUT_SIZE};
 use crate::engine::{Engine, Refused};
 
-/// The delay before a refused copy is tried again.
+/// The delay before a schedule whose copy was refused tries again.
 const RETRY: Span = Span::from_secs(1);
-/// The delay before all schedules are tried again while the log is creating space for a copy.
+/// The delay before the schedules try again while the log is creating space for a copy.
 const SPACE_RETRY: Span = Span::from_millis(1);
 /// The number of body bytes that are copied per step.
 const COPIED: u64 = 1024;
@@ -28,8 +28,8 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Schedules, self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at));
     }
 
-    /// Runs the first due schedule, once for all missed runs. A schedule that waits for log space stays first, so that
-    /// smaller copies of other schedules cannot use up the space forever.
+    /// Runs the first due schedule. Several missed runs count as one. A schedule that waits for log space stays first,
+    /// so that smaller copies of other schedules cannot use up the space forever.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
         let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
         let schedule = self.store.schedules.get(self.store.jobs.get(slot).holder);

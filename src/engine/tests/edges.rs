@@ -202,7 +202,7 @@ fn a_lease_pays_for_each_name_that_it_looks_up_and_for_each_tube_that_it_watches
     let of_four = steps(b"b c d e");
     // A new tube takes one step for the lookup, two for the watch, and the steps for creating a tube.
     assert!(of_one >= 3 && of_four >= 4 * of_one, "{of_one} {of_four}");
-    // A tube that is watched already takes one step to mark, one to keep, and two to find.
+    // A tube that is watched already takes one step to mark it, one to keep it, and two to find it.
     assert_eq!(steps(b"b c d e"), 4 * 4);
 }
 
@@ -502,7 +502,7 @@ fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
     assert!(matches!(put(&mut engine, b"dead"), Ok(Tagged::New(_))));
 }
 
-/// A kick must not use memory beyond the limit, but still works for jobs that need none.
+/// A kick must not use memory beyond the limit, but still works for jobs that need no memory.
 #[test]
 fn without_memory_only_dead_letters_with_different_keys_are_kicked() {
     let mut engine = Engine::new(Limits::NONE);

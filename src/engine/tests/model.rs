@@ -78,7 +78,7 @@ impl Job {
     }
 }
 
-/// A tube. Its contents are found by searching all jobs and clients.
+/// A tube. The model finds its contents by searching all jobs and clients.
 #[derive(Clone, Debug)]
 pub struct Tube {
     pub name: Name,
@@ -91,7 +91,7 @@ pub struct Tube {
     pub opener: Option<ClientId>,
 }
 
-/// A client. Its reservations are found by searching all jobs.
+/// A client. The model finds its reservations by searching all jobs.
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub id: ClientId,

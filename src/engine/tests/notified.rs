@@ -1,5 +1,4 @@
-//! Tests notifications of very many clients about one job: a few clients per call, with one copy of the content for
-//! all.
+//! Tests notifications of very many clients about one job: a few clients per call, and one copy of the content.
 //!
 //! Owns the test scenarios; `worlds` counts the steps.
 

@@ -57,7 +57,7 @@ pub enum Kind {
     /// Memory, tubes or watches are scarce, or the server enters drain mode before the end.
     Limits,
     Crowd,
-    /// The step budget is small, so that methods need as many calls as possible.
+    /// The step budget is small, so that many methods need several calls.
     Steps,
     /// Calls include tags, and commands that beanstalkd does not have.
     Extended,
@@ -145,8 +145,7 @@ impl Script {
         }
     }
 
-    /// Returns the time of the next call: usually a little later, sometimes around the next event, and rarely much
-    /// later.
+    /// Returns the time of the next call: usually soon, sometimes around the next event, and rarely much later.
     fn later(&mut self, next: Time, now: Time) -> Time {
         let near = next > now && next < now + Span::from_secs(60);
         match self.random.below(100) {
@@ -195,7 +194,7 @@ impl Script {
         self.random.one_of(&idle.collect::<Vec<_>>())
     }
 
-    /// Returns the ID of an existing job in most cases, otherwise of a past or future job, or an impossible ID.
+    /// In most cases, returns the ID of an existing job. Otherwise, returns a past, future or impossible ID.
     fn job(&mut self, model: &Model) -> JobId {
         let there = model.jobs.get(self.random.below(self.jobs.min(model.jobs.len() + 3) as u64) as usize);
         there.map_or(JobId(self.random.below(model.total_jobs() + 3)), |job| job.id)

@@ -162,7 +162,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     let (found, turns) = ask(&mut engine);
     assert!(found == age(5000) && turns > 10, "{found:?} in {turns}");
     assert_eq!(ask(&mut engine), (age(5000), 1), "it is known");
-    // An abandoned search has no effect. A continued search notices a release that occurred between its calls.
+    // An abandoned search has no effect. A search that continues notices a release that occurred between its calls.
     engine.reserve_job(client, kept[0], now).expect("a job");
     kept[1..240].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
     let mut given_up = FindOldest::new((*b"t").into());

@@ -1,4 +1,4 @@
-//! The worst cases: very many jobs are held, kicked, due, awaited or listed, and no call exceeds its step budget.
+//! The worst cases: very many jobs are held, kicked, due, awaited or listed, but each call observes its step budget.
 //!
 //! Owns the counting of steps. A call can exceed its budget by one piece of work, whose size does not depend on the
 //! number of jobs. In a world of at most [`SMALL`] items, all invariants are checked after each call.

@@ -1,5 +1,5 @@
-//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube; waiting and running times. Must not
-//! decide which client gets which job, or what happens when a job ends (see `completion.rs`).
+//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube, and measurements of waiting and
+//! running times. Must not decide which client gets which job, or what happens when a job ends (see `completion.rs`).
 //! Touches: agenda, clients, job_times, store, tubes.
 
 use crate::engine::data::*;
@@ -27,7 +27,7 @@ pub struct TouchAll {
     begin: Time,
     /// The heap index of the next job to touch.
     at: usize,
-    /// The number of held jobs after the last call. If this number changes, the jobs may have moved in the heap.
+    /// The number of held jobs after the last call. If the number has changed, jobs may have moved in the heap.
     held: usize,
     skipped: usize,
 }
@@ -66,7 +66,7 @@ impl Engine {
             let job = self.store.jobs.get_mut(slot);
             job.count(Count::Releases);
             job.pri = pri;
-            // This change records only the release count. The next change records the state of the job.
+            // This change records only the release count. `abandon` records the state of the job.
             self.changed_claimed(Change::Release(slot), false);
             self.abandon(slot, Cause::Bury, Body::default(), true);
             self.serve_unblocked(now);
@@ -247,7 +247,7 @@ impl Engine {
         self.clients[client].batch
     }
 
-    /// Restarts the times to run of all held jobs whose tubes `may` permits. Returns their number.
+    /// Restarts the times to run of all held jobs whose tubes `may` permits. Returns the number of these jobs.
     pub fn touch_all(
         &mut self,
         client: ClientId,

@@ -1,4 +1,4 @@
-//! Commands that can take several turns: flushes, moves and the search for a reserved job; and all deferred work. A
+//! Commands that can take several turns (flushes, moves, and the search for a reserved job), and all deferred work. A
 //! flush ignores jobs that are put after its start, because it would otherwise never end.
 //! Touches: agenda, clients, store, tubes.
 
@@ -7,7 +7,7 @@ use crate::engine::{Engine, OverLimit, Steps};
 
 /// The states with queues, in the order in which a flush deletes the jobs.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
-/// The number of candidates that a search stores. Some may be released before the search ends.
+/// The number of candidates that a search stores. Some candidates may be released before the search ends.
 const CANDIDATES: usize = 16;
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Default for FindReserved {
     }
 }
 
-/// A command ends after it has skipped more than this many jobs.
+/// A move ends after it has skipped more than this many jobs.
 const MAX_SKIPPED: usize = 4096;
 /// The maximum number of jobs that are read from the queue at a time.
 const BATCH: u64 = 64;
@@ -51,7 +51,7 @@ impl Engine {
         progress
     }
 
-    /// Logs the flush, so that a restart completes it. Does nothing if the flush deletes at most one job.
+    /// Logs the flush, so that it is completed after a restart. Does nothing if the flush deletes at most one job.
     fn open_flush(&mut self, flush: &Flush) -> Option<u32> {
         let number = self.tubes.find(&flush.tube)?;
         if self.tubes.get_mut(number).counts.sum(&flush.states) < 2 {

@@ -44,7 +44,7 @@ const WAITER_COST: u64 = 512;
 
 #[derive(Clone, Copy, Debug)]
 pub struct GiveBack {
-    /// Jobs from this heap index on have been checked.
+    /// The jobs from this heap index on have been checked.
     at: usize,
     /// The number of held jobs at the end of the last call.
     held: usize,
@@ -102,7 +102,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // No other client was notified of further ready jobs in these two tubes, so serve both tubes.
+            // No other client was notified of more ready jobs in the notified tube or the job's tube, so serve both.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -289,7 +289,7 @@ impl Engine {
         self.random_state % bound
     }
 
-    /// Ends the client's reservations and waits. The client number is reused only after the client's deferred work.
+    /// Ends the client's reservations and waits. The client's number is reused only after its deferred work is done.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {

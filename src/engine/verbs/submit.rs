@@ -78,7 +78,7 @@ impl Engine {
         self.clients.mark_producer(client);
     }
 
-    /// If a job with the same key exists, the submission joins this job.
+    /// If a job with the same key exists, the submission joins the existing job.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -120,7 +120,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Puts a job and waits for its outcome. After `wait` and any reservation, removes a job without an outcome.
+    /// Puts a job and waits for its outcome. If `wait` and any reservation end without an outcome, removes the job.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -341,7 +341,7 @@ impl Engine {
         Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
     }
 
-    /// Replacing a schedule with the same recurrence and no delay keeps the time of the next run.
+    /// If the recurrence is the same and there is no delay, the new schedule keeps the time of the old one's next run.
     fn put_schedule(&mut self, client: ClientId, new: NewJob, mut tags: Tags, now: Time) -> Result<Tagged, Refused> {
         let known = tags.tube.take();
         let Some(schedule) = NewSchedule::of(tags) else { return Err(Refused::OutOfMemory) };

@@ -23,7 +23,7 @@ pub enum Dropped {
 pub struct WantedTubes {
     /// The names, separated by spaces.
     pub names: Box<[u8]>,
-    /// The offset of the next name in `names`. While unwanted watches are removed, the number of watches to check.
+    /// The offset of the next name in `names`. In `Pass::Drop`, the number of watches that must still be checked.
     at: usize,
     mark: u32,
     pass: Pass,
@@ -224,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the client already watches a short list of exactly these tubes in this order, as is usual.
+    /// Returns `true` in the usual case: the client already watches a short list of exactly these tubes in this order.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
@@ -234,7 +234,7 @@ impl Engine {
         watched.len() <= self.limits.few_watched && watched.iter().copied().all(same) && names.next().is_none()
     }
 
-    /// Keeps the tube open even if unused and empty. Creates the tube if necessary. Fails if too many tubes are kept.
+    /// Keeps the tube open even if it is unused and empty. Creates a missing tube. Fails if too many tubes are kept.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.tubes.kept < MAX_KEPT && !self.tubes.get(number).kept {
@@ -245,7 +245,7 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Does nothing if a client uses or watches the tube, or if it has unfinished jobs that are not buried.
+    /// Does nothing if a client uses or watches the tube, or if the tube has unfinished jobs that are not buried.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -264,7 +264,7 @@ impl Engine {
         &self.tubes.get(self.clients[client].used).name
     }
 
-    /// Fails if `client` has created more tubes than are left, so that one client cannot create all tubes.
+    /// Fails if `client` has created more tubes than can still be created, so that one client cannot create all tubes.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
@@ -302,7 +302,7 @@ impl Engine {
             self.agenda.steps.take(TUBE);
             self.tubes.paused.remove(&number);
             if let Some(name) = paused {
-                // The log must not apply the pause to a later tube of this name.
+                // The log must not apply the pause to a later tube with this name.
                 self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
             }
             self.agenda.deadlines.set(TimerKey::Tube(number), Time::NEVER);
@@ -339,7 +339,7 @@ impl Engine {
         false
     }
 
-    /// Refuses a job if the number of jobs in the tube, of any priority, has reached the limit of the job's class.
+    /// Sets the number of jobs, of any priority, at which the tube refuses new jobs of each priority class.
     pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));
@@ -405,7 +405,7 @@ impl Engine {
         (number, self.replace_settings(number, settings))
     }
 
-    /// Ends the pause if `length` is zero. While a tube is paused, clients can get its jobs only by ID.
+    /// Pauses a tube, or ends its pause if `length` is zero. Clients can get the jobs of a paused tube only by ID.
     pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let tube = self.tubes.get_mut(number);

@@ -16,7 +16,7 @@ use super::{History, Model, Name, Place};
 
 #[derive(Clone, Debug, Default)]
 pub struct JobTags {
-    /// The key, and the number of seconds for which it outlives the job.
+    /// The key, and the number of seconds for which the key outlives the job.
     pub key: Option<(Name, u32)>,
     pub tube: Option<Name>,
     pub tries: u8,
@@ -412,7 +412,7 @@ impl Model {
         Some(ids)
     }
 
-    /// Returns the ages of a tube's oldest ready, delayed and buried jobs, or zero if there is no such job.
+    /// Returns the ages of a tube's oldest ready, delayed and buried jobs, or zero for a state without jobs.
     pub fn ages(&self, tube: Name, now: Time) -> [Span; 3] {
         [State::Ready, State::Delayed, State::Buried].map(|state| {
             let first = self.list_ids(tube, state, 0, 1).and_then(|ids| ids.first().copied());
