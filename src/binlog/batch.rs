@@ -95,7 +95,7 @@ impl Bytes {
         self.tails.push(TailEntry { record, at: self.own.len(), tail });
     }
 
-    /// Sets the checksums of records with shared tails. The buffer starts at offset `start` of the segment.
+    /// Sets the checksums of records with shared tails. `start` is the offset of the first record in the segment.
     pub fn seal(&mut self, key: RecordKey, start: u64) {
         let mut shared = 0;
         for TailEntry { record, at, tail } in &self.tails {
@@ -108,7 +108,7 @@ impl Bytes {
         self.shared + next.shared == 0 && self.own.len() + next.own.len() <= limit
     }
 
-    /// `from` and `to` are record boundaries in [`Bytes::own`].
+    /// Returns the records between the offsets `from` and `to`, which must be record boundaries in [`Bytes::own`].
     pub fn part(&self, from: usize, to: usize) -> Bytes {
         let mut part = Bytes { own: self.own[from..to].to_vec(), ..Bytes::default() };
         for entry in self.tails.iter().filter(|entry| (from..to).contains(&entry.record)) {

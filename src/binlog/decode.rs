@@ -60,7 +60,7 @@ impl RecordHead {
     }
 }
 
-/// The last `tail` bytes of the payload are missing.
+/// Decodes a payload whose last `tail` bytes are missing.
 fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {

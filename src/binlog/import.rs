@@ -71,7 +71,7 @@ pub struct Imported {
     pub skipped: u64,
 }
 
-/// The ID, creation time and body size of a job never change. IDs alone are not unique; see [`Imported::renumbered`].
+/// The ID, creation time and body size of a job, which never change. IDs are not unique; see [`Imported::renumbered`].
 type Identity = (u64, i64, i32);
 
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use live_items::LiveIndex;
 
 /// The number of job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
-/// Commands wait while fewer than this many IDs are reserved. In one event-loop iteration, all threads use fewer.
+/// Commands wait while fewer IDs than this are reserved. All threads together use fewer in one event-loop iteration.
 const IDS_KEPT: u64 = 1 << 14;
 /// After this many log bytes, the synced location is recorded again.
 const SYNCED_EVERY: u64 = 4096;
@@ -386,9 +386,9 @@ impl Journal {
 
     /// Returns the size of the next prepared segment.
     ///
-    /// Without this rule, a record that needs a larger segment would waste the prepared segments. For a reserve of R
-    /// bytes, about R / S segments of size S are prepared. S is at least the geometric mean of R and 4096, so the
-    /// headers of these segments take at most 5% of a record that does not fit into S.
+    /// A record that needs a larger segment leaves the prepared segments empty, except for their headers. For a reserve
+    /// of R bytes, about R / S segments of size S are prepared. S is at least the geometric mean of R and 4096, the
+    /// minimum `segment_size`, so these headers take at most 5% of a record that does not fit into S.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
@@ -439,7 +439,7 @@ impl Journal {
         self.ids_appended();
     }
 
-    /// Appends a [`Record::Start`] to the last segment, or begins a new segment. Does nothing without space.
+    /// Appends a [`Record::Start`] to the last segment, or begins a new segment. Does nothing if there is no space.
     pub fn append_start(&mut self) {
         let (segments, found) = (self.segments.len(), self.ids);
         self.ids = self.last_id + IDS_AHEAD;

@@ -46,7 +46,7 @@ pub struct Reading<'a> {
     ids: u64,
     pub latest: Time,
     oldest: u64,
-    /// The last record of the segment, if it is a record that ends a segment.
+    /// The last record that was read, if it is of a kind that ends a segment.
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,

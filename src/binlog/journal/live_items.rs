@@ -10,7 +10,7 @@ use crate::engine::{
     Engine, JobExtras, Linked, Links, List, LoggedGroup, MemberGone, OpenOperation, Pause, State, ORIGIN_SIZE,
 };
 
-/// The number of entries per chunk. Chunks bound the time of growth, and the allocator unmaps a freed chunk.
+/// The number of entries per chunk. Adding a chunk takes bounded time, and the allocator unmaps a freed chunk.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]

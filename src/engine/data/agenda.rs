@@ -109,7 +109,7 @@ pub enum TimerKey {
     Schedules,
 }
 
-/// Each timer has at most one entry, so the size of the index does not depend on the number of jobs.
+/// Each timer has at most one entry, so the size of the heap does not depend on the number of jobs.
 #[derive(Debug, Default)]
 pub struct Deadlines {
     /// At equal times, clients' timers come last: a client whose wait ends can still get a job whose delay also ends.
@@ -229,7 +229,7 @@ pub struct Flush {
     pub(in crate::engine) states: Box<[State]>,
     /// The highest job ID at the start, or `None` before the start.
     pub(in crate::engine) last: Option<u64>,
-    /// The next slot to check. The flush checks slots, because some jobs of the tube are in none of its queues.
+    /// The next slot to check. The flush checks slots, because some jobs of the tube are in none of the tube's queues.
     pub(in crate::engine) from: u32,
     /// Held jobs are deleted first, because deletes of other jobs could release them.
     pub(in crate::engine) held_done: bool,

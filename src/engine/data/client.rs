@@ -47,7 +47,7 @@ pub enum IdleState {
     Active,
     /// The client is notified when a job is ready, and then requests the job.
     Idle,
-    /// The client was notified of a job in this tube, or [`NIL`] if the client no longer watches the tube.
+    /// The number of the tube for which the client was notified, or [`NIL`] if the client no longer watches it.
     Notified(u32),
 }
 
@@ -80,7 +80,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Begins the second and last search, which stops at the first job, because another client took the best job.
+    /// Begins the second and last search, after another client took the best job. This search stops at the first job.
     pub(in crate::engine) fn again() -> Search {
         Search { again: true, ..Search::default() }
     }
@@ -326,7 +326,7 @@ pub struct WatchList {
     /// The numbers of the watches, stored inline, because nearly all lists are short.
     numbers: SmallVec<[u32; 4]>,
     /// The positions of tubes in a long list.
-    #[allow(clippy::box_collection)] // 16 bytes less for each client
+    #[allow(clippy::box_collection)] // the box saves 16 bytes for each client
     index: Option<Box<BTreeMap<u32, u32>>>,
 }
 

@@ -277,9 +277,9 @@ impl Recurrence {
         }
     }
 
-    /// Limits `due`, which may be too late if the clock was set back. The limit is the second matching minute after
-    /// `now + delay` for [`Recurrence::Minutes`], and `now` plus the longer of the delay and the interval for
-    /// [`Recurrence::Every`].
+    /// Limits `due`, which may be too late if the clock was set back. For [`Recurrence::Minutes`], the limit is the
+    /// second matching minute after `now + delay`. For [`Recurrence::Every`], the limit is `now` plus the longer of the
+    /// delay and the interval.
     pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
         let begin = now + delay;
         match self {

@@ -110,7 +110,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    #[inline(always)] // Each command calls this a dozen times, so inline it even when optimizing for size.
+    #[inline(always)] // Each command calls this method a dozen times, so inline it even when optimizing for size.
     pub fn get(&self, slot: u32) -> &T {
         self.try_get(slot).unwrap_or_else(|| vacant_slot(slot))
     }
@@ -183,7 +183,7 @@ pub trait Hashed {
     fn cost(&self) -> u64;
 }
 
-/// Implements [`Hashed`] for a type with the 32-bit field `chain`, from expressions for the hash and the cost.
+/// Implements [`Hashed`] for a type with a `u32` field named `chain`, from expressions for the hash and the cost.
 macro_rules! hashed {
     ($item:ty, |$this:ident| $hash:expr, $cost:expr) => {
         impl $crate::engine::data::table::Hashed for $item {

@@ -87,7 +87,7 @@ pub struct BuriedWalk {
     next_tube: Option<u32>,
     /// The remaining buried jobs of the current tube, in reverse order.
     ids: Vec<JobId>,
-    /// Tubes with many buried jobs, in ascending order. Their jobs are found by visiting all slots.
+    /// Tubes with many buried jobs, in ascending order. The walk finds their jobs by visiting all slots.
     long: Vec<u32>,
     from: u32,
 }

@@ -43,7 +43,7 @@ pub enum Change {
     Lease(u32),
     // The log does not contain the job yet, and must store its current state.
     Adopt(u32),
-    // A worker reported an outcome, and the job has ended or is retried. The body ends with `result` bytes of result.
+    // A worker reported an outcome: the job has ended or is retried. Its body ends with the result, of `result` bytes.
     Outcome { slot: u32, result: usize },
     Delete { slot: u32, id: JobId, size: usize },
     // A schedule put the copy in `slot`, and is due again.
@@ -118,7 +118,7 @@ impl Engine {
         self.news.changes.is_some()
     }
 
-    #[inline(always)] // this runs at every step of a job's life
+    #[inline(always)] // called for every change to a job
     pub(in crate::engine) fn changed_if(&mut self, change: impl FnOnce() -> Change) {
         if self.is_logged() {
             self.changed(change());
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// Drops the pending changes of a removed job. Returns their total [`Change::growth`].
-    #[inline(always)] // without a log, there is nothing to do
+    #[inline(always)] // does nothing without a log
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
         match &mut self.news.changes {
             Some(changes) => forget(changes, slot),

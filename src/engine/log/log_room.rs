@@ -30,7 +30,7 @@ pub struct LogRoom {
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 
-    /// Returns `true` if the log can create segments. If the disk is full or fails, the log grants only a limited size.
+    /// Returns `true` if the log can create segments. On a full or failing disk, the log grants a limited size.
     fn can_grow(self) -> bool {
         self.changes > u64::MAX / 2
     }

@@ -57,7 +57,7 @@ impl Engine {
     fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
-            // While `serving` is set, a `PerConnection` client that has not been found yet may have waited longer.
+            // While `serving` is set, a `PerConnection` client behind watches of earlier waits may have waited longer.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };

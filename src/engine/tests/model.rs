@@ -504,7 +504,7 @@ impl Model {
 }
 
 impl Model {
-    /// Returns the ready job with the smallest priority and ID in the watched tubes that are not paused.
+    /// Returns the ready job with the smallest priority value and ID in the watched tubes that are not paused.
     fn best_for(&self, client: ClientId) -> Option<JobId> {
         let client = self.client(client).expect("a client");
         let fits =
@@ -513,8 +513,8 @@ impl Model {
         self.jobs.iter().filter(fits).filter(free).map(|job| (job.pri, job.id)).min().map(|(_, id)| id)
     }
 
-    /// Assigns ready jobs to waiting clients until no client can get a job. The best job goes first, to the client that
-    /// has waited longest for the job's tube.
+    /// Assigns ready jobs to waiting clients until no client can get a job. The most urgent job is assigned first, to
+    /// the client that has waited longest for the job's tube.
     fn serve(&mut self, now: Time) {
         let watches = |client: ClientId, tube: Name| self.client(client).is_some_and(|it| it.watched.contains(&tube));
         let meets = |job: &Job| {

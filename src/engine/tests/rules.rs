@@ -44,7 +44,7 @@ impl Queue {
         }
     }
 
-    /// Returns the reason why the client receives no job without waiting.
+    /// Requests a job without waiting. Returns the reason why the client receives no job.
     fn denied(&mut self, client: ClientId) -> NoJob {
         match self.engine.reserve(client, Some(Span::ZERO), self.now) {
             Reserve::NoJob(why) => why,

@@ -7,7 +7,7 @@ use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time, FEW_WAT
 use super::calls::Call;
 use super::model::{GroupTie, JobTags, Model, Name, Place, Settings};
 
-/// The names of tubes. Each run uses the first few.
+/// The names of tubes. Each run uses the first four, five or six names.
 const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
 
 /// Priorities: a duplicate to cause ties, values around the limit of urgent jobs, and the maximum.

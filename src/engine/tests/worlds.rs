@@ -558,7 +558,7 @@ fn a_search_for_a_reserved_job_ends_beside_a_worker_that_gives_each_back() {
         if progress == Progress::Done {
             break found;
         }
-        // Ten jobs are always reserved, but each job only for a few calls.
+        // Ten jobs are always reserved, but each job is reserved only for a few calls.
         for number in 0..10 {
             assert!(world.engine.release(worker, ids[(turns * 10 + number) % SMALL], 0, Span::ZERO, world.now));
             reserved(&mut world, ids[((turns + 1) * 10 + number) % SMALL]);

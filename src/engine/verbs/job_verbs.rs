@@ -1,5 +1,5 @@
-//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube, and measurements of waiting and
-//! running times. Must not decide which client gets which job, or what happens when a job ends (see `completion.rs`).
+//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube. Also measures waiting and running
+//! times. Must not decide which client gets which job, or what happens when a job ends (see `completion.rs`).
 //! Touches: agenda, clients, job_times, store, tubes.
 
 use crate::engine::data::*;

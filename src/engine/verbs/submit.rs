@@ -341,7 +341,7 @@ impl Engine {
         Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
     }
 
-    /// If the recurrence is the same and there is no delay, the new schedule keeps the time of the old one's next run.
+    /// Creates or replaces a schedule. With an unchanged recurrence and no delay, the time of the next run is kept.
     fn put_schedule(&mut self, client: ClientId, new: NewJob, mut tags: Tags, now: Time) -> Result<Tagged, Refused> {
         let known = tags.tube.take();
         let Some(schedule) = NewSchedule::of(tags) else { return Err(Refused::OutOfMemory) };

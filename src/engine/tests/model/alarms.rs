@@ -58,7 +58,7 @@ impl Model {
         self.alarms().into_iter().map(|(at, _)| at).min().unwrap_or(Time::NEVER)
     }
 
-    /// Returns the next alarms, if due. Several alarms can have the same time.
+    /// Returns the next alarms if they are due. Several alarms can have the same time.
     fn due(&self, now: Time) -> Vec<Alarm> {
         let alarms = self.alarms();
         let first = alarms.iter().map(|&(at, _)| at).min().unwrap_or(Time::NEVER);

@@ -185,7 +185,7 @@ impl Model {
         self.serve(now);
     }
 
-    /// Revokes a reserved job. The previous holder cannot delete the job while it is buried.
+    /// Revokes a reserved job. The previous holder cannot delete the job while the job is buried.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(Place::Reserved { by, .. }) = self.job(id).map(|job| job.place) else { return false };
         self.take_ended(by, now);
@@ -234,7 +234,7 @@ impl Model {
         self.serve_living(id, now);
     }
 
-    /// Serves the tube of the job, which just became ready or delayed, or ends the job if its time to live is over.
+    /// Serves the tube of a job that became ready or delayed, or ends the job if its time to live is over.
     pub(super) fn serve_living(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.begin_life(id).is_some_and(|expires| expires <= now) {
@@ -465,7 +465,7 @@ impl Model {
     }
 
     /// Moves jobs in queue order. Jobs that cannot be moved count toward the bound. After a ready job that cannot be
-    /// moved, jobs with the same concurrency key stay too.
+    /// moved, jobs with the same concurrency key are not moved either.
     pub fn move_jobs(
         &mut self,
         client: ClientId,
