@@ -1,8 +1,8 @@
 //! beanpole: a small work-queue server, compatible with beanstalkd.
 //!
-//! [`Server`] runs a queue inside a program or test, [`Client`] talks to it or to any other beanstalk server, and
-//! [`Server::with_manual_clock`] lets a test skip delays. [`Config`] contains all limits and other settings.
-//! ARCHITECTURE.md describes the design of the server.
+//! [`Server`] runs a queue inside a program or test, [`Client`] connects to this server or to any other beanstalk
+//! server, and [`Server::with_manual_clock`] lets a test skip delays. [`Config`] contains all limits and other
+//! settings. ARCHITECTURE.md describes the design of the server.
 
 #![deny(unsafe_code)]
 

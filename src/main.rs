@@ -103,7 +103,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
             }
         };
         run(gearmand.settings, true, |problem| match problem {
-            // Print the error to stderr too, because the parent process possibly does not read the log.
+            // Print the error to stderr too, because the parent process may not read the log.
             Some(problem) if !keeps_stderr => print_error("gearmand", problem),
             Some(_) => {}
             None => {

@@ -64,7 +64,7 @@ enum Frame {
 }
 
 impl Frame {
-    /// Returns `true` if the line is `begin` or `end`.
+    /// Moves the position past a line. Returns `true` if the line marks the begin or the end of the file.
     fn follow(&mut self, words: &[Word]) -> Result<bool, Invalid> {
         let only = if let [word] = words { word.text } else { "" };
         let (next, is_mark) = match (*self, only) {

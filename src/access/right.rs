@@ -43,7 +43,7 @@ pub enum Scope {
     Watched,
 }
 
-/// The rights that a command requires. No client meets the default.
+/// The rights that a command requires. The default lists no right, so no client can execute the command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
     /// One of these rights is sufficient.
@@ -81,8 +81,8 @@ impl Need {
     }
 }
 
-/// The sorted patterns of each right's tubes. No pattern covers another pattern. Therefore, only the last pattern that
-/// is not greater than a name can match the name: an earlier prefix of the name would cover that last pattern.
+/// The sorted tube patterns of each right. No pattern covers another pattern. Therefore, only the last pattern that is
+/// not greater than a name can match the name: an earlier pattern that matches the name would cover the last one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights([Vec<Pattern>; 4]);
 
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Compares the search with a check of all patterns.
+    /// Compares [`Rights::allow`], which searches sorted patterns, with a check of all patterns.
     #[test]
     fn the_order_of_patterns_does_not_matter() {
         const PATTERNS: [&str; 10] = ["a", "a*", "ab", "ab*", "abc", "abd*", "b", "ba", "c*", "caa*"];

@@ -50,7 +50,7 @@ pub enum Credential {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// `*` is the entry for clients without a matching credential.
+    /// The entry named `*` applies to clients without a matching credential.
     pub name: Box<str>,
     pub line: usize,
     /// One of these credentials is sufficient.
@@ -58,7 +58,7 @@ pub struct Entry {
     pub rights: Rights,
 }
 
-/// The maps contain indexes into `entries`.
+/// The entries in the order of the file. The maps contain indexes into `entries`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
     pub entries: Vec<Arc<Entry>>,
@@ -97,10 +97,10 @@ pub struct ClientAccess {
     /// The identity that the connection itself proves, without a token.
     own: Option<(Arc<Entry>, Credential)>,
     known: Option<(Arc<Entry>, Credential)>,
-    /// `true` if nobody can eavesdrop, so the client may send tokens.
+    /// `true` if the client may send tokens, because nobody can eavesdrop on the connection.
     takes_tokens: bool,
     failed: bool,
-    /// `true` if the client may take jobs from all watched tubes. The `watch` command checks further tubes.
+    /// `true` if the right to take jobs from all watched tubes was checked. `watch` checks each added tube.
     pub watched_are_checked: bool,
 }
 
@@ -126,7 +126,7 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Replaces the client's identity by that of the token. Without a valid token, removes it and returns `false`.
+    /// Replaces the client's identity by the token's. For an invalid token, removes the identity and returns `false`.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let credential = Credential::Token(digest);
         let entry = self.table.credential(&credential).filter(|_| self.takes_tokens).cloned();

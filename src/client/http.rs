@@ -22,7 +22,7 @@ pub enum Keep {
 
 pub struct Response {
     pub status: u16,
-    /// The header `Retry-After` in lower case.
+    /// The value of the header `Retry-After` in lower case.
     pub retry_after: Option<String>,
     pub body: Vec<u8>,
 }
@@ -226,7 +226,7 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
             _ => {}
         }
     }
-    // A response with two lengths could hide a second response, so the connection must not be reused.
+    // A chunked response with a `Content-Length` could hide another response, so the connection must not be reused.
     keeps_alive &= !is_chunked || length.is_none();
     let frame = match length {
         _ if matches!(status, 101 | 204 | 304) => Frame::Length(0),

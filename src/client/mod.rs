@@ -137,8 +137,8 @@ impl Client {
         }
     }
 
-    /// Puts a job with tags. Check first that [`Client::extensions`] contains the tags: a server that does not support
-    /// tags interprets the body as commands.
+    /// Puts a job with tags. Check first that [`Client::extensions`] contains the names of the tags: a server that does
+    /// not support tags interprets the body as commands.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -314,7 +314,7 @@ impl Client {
         self.request(&format!("kick-job {id}"), "KICKED")
     }
 
-    /// Uses a tube: later jobs are put into the tube.
+    /// Selects the tube into which this client puts later jobs.
     pub fn use_tube(&mut self, tube: &str) -> Result<()> {
         self.request(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
     }
@@ -411,7 +411,7 @@ impl Client {
         Ok(Reply { line, body })
     }
 
-    /// Reads one line of a reply, without CR LF.
+    /// Reads one line of a reply, and returns the line without CR LF.
     pub fn line(&mut self) -> Result<String> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
@@ -442,7 +442,7 @@ impl Client {
         (reply.line == line).then_some(()).ok_or(ClientError::Refused(reply.line))
     }
 
-    /// Returns the number and the body of a reply, which must begin with `word` and the number.
+    /// Reads a reply that must begin with `word` and a number. Returns the number and the body.
     fn numbered(&mut self, word: &str) -> Result<(u64, Vec<u8>)> {
         let reply = self.reply()?;
         let number = reply.number(word).ok_or(ClientError::Refused(reply.line))?;

@@ -143,7 +143,7 @@ impl fmt::Display for PutTags {
 pub enum PutResult {
     /// The ID of the new job or schedule.
     New(u64),
-    /// The ID of the schedule, which has replaced a schedule with the same name.
+    /// The ID of the new schedule, which has replaced a schedule with the same name.
     Replaced(u64),
     /// A job with the same key exists, or ended recently.
     Duplicate {

@@ -28,7 +28,7 @@ pub struct Member {
     pub board: Arc<RoleBoard>,
     pub name: String,
     pub address: String,
-    /// Client addresses by protocol: words like `http=HOST:PORT`, each after a space.
+    /// Client addresses by protocol: words like `http=HOST:PORT`, each preceded by a space.
     pub services: String,
     pub id: u64,
     pub has_reported: AtomicBool,
@@ -56,7 +56,7 @@ impl Member {
 }
 
 pub struct Active {
-    /// The background threads do not share the storage, so dropping the `Active` unlocks the directory.
+    /// The background threads have no reference to the storage, so dropping the `Active` unlocks the directory.
     pub storage: Arc<dyn Storage>,
     pub lease: Arc<Lease>,
     state: Arc<ActiveState>,
@@ -114,7 +114,7 @@ impl Active {
         &self.state.member.board
     }
 
-    /// `lost` is called when the lease ends, and `requested` when an operator wants another server to become active.
+    /// Calls `lost` when the lease ends, and `requested` when an operator wants another server to become active.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, requested: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
         spawn("journal-watch", move || {
@@ -162,7 +162,7 @@ impl ActiveState {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Renews the lease until it ends. `start` is the queue's time in milliseconds at `anchor`.
+    /// Renews the lease until the lease ends. `start` is the queue's time in milliseconds at `anchor`.
     fn renew_lease(&self, connection: usize, start: u64, anchor: Instant) {
         let ActiveState { origin, member, lease, is_failing, .. } = self;
         while !self.has_ended() && !lease.is_over() {

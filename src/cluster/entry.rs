@@ -84,7 +84,7 @@ pub enum Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// Returns the bytes: a letter, the name's length, the name, a number, the data's length, and the data.
+    /// Returns the encoded operation: a letter, the name's length, the name, a number, the data's length, and the data.
     pub fn encode(&self) -> Vec<u8> {
         let mut source = Vec::new();
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
@@ -147,7 +147,7 @@ pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
 
-/// Updates `created`, which maps each file to the oldest entry that the file needs, with the entry `seq`.
+/// Applies the entry `seq` to `created`, which maps each file to the oldest entry that the file needs.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
         note_file(created, &operation, seq);
@@ -165,7 +165,7 @@ pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new:
         Operation::Create(name, _) => drop(files.insert(name.to_owned(), new)),
         Operation::Remove(name) => drop(files.remove(name)),
         Operation::Rename(name, to) => {
-            // A file that is renamed to a subdirectory is no longer part of the copy.
+            // A file that is moved to a subdirectory is no longer part of the copy.
             if let (Some(value), false) = (files.remove(name), to.contains('/')) {
                 files.insert(to.to_owned(), value);
             }
@@ -175,7 +175,7 @@ pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new:
 }
 
 pub const RUN: usize = 256;
-/// Entries with a larger average size in bytes are not merged.
+/// The maximum average size of entries that are merged, in bytes.
 pub const SMALL: u64 = 2048;
 
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {

@@ -31,7 +31,7 @@ pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
     /// For concurrent appends and reads. All these connections prefer the same etcd server, because requests through
-    /// different servers often arrive out of order. [`Etcd::space`] finds the leader, which is the fastest.
+    /// different servers often arrive out of order. [`Etcd::space`] finds the leader, which responds fastest.
     gateways: Vec<Mutex<Gateway, GATEWAY>>,
     /// For all other requests, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,

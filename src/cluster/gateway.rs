@@ -1,5 +1,5 @@
 //! A client for the HTTP gateways of several etcd servers, which moves to the next server after an error. Verifies that
-//! all servers belong to the same etcd cluster, because two clusters would mean two queues.
+//! all servers belong to the same etcd cluster, because two clusters would contain two different queues.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Gateway {
         Gateway { endpoints, security, login, token, timeout, current: 0, connection, cluster, is_checked: false }
     }
 
-    /// After an error, the request might have been executed.
+    /// After an error, etcd may or may not have executed the request.
     pub fn request(&mut self, path: &str, body: &str) -> io::Result<Response> {
         self.cluster.check()?;
         self.log_in(Instant::now() + self.timeout.max(LOGIN_TIMEOUT))?;
@@ -158,8 +158,8 @@ impl ClusterId {
     }
 }
 
-/// Returns the cluster ID in the response header. Client data after the header could imitate a cluster ID, so only the
-/// start is read.
+/// Returns the cluster ID in the response header. Reads only the start of the response, because client data after the
+/// header could imitate a cluster ID.
 fn find(response: &[u8]) -> Option<&str> {
     let text = response.get(..response.len().min(200))?.utf8_chunks().next()?.valid();
     let (_, rest) = text.split_once(r#""cluster_id":"#)?;

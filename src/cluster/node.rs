@@ -1,6 +1,6 @@
-//! A standby: follows the active server, decides to claim the journal, and rejects a journal to which its copy does not
-//! belong. The order of the shared log protects acknowledged changes. Time limits only prevent two servers from
-//! reserving the same job at the same time.
+//! A standby: follows the active server, decides when to claim the journal, and rejects a journal to which its copy
+//! does not belong. The order of the shared log protects acknowledged changes. Time limits only prevent two servers
+//! from reserving the same job at the same time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,8 +21,8 @@ use crate::shared::role::{Lease, Moment, Role, RoleBoard};
 
 /// A standby may replace the active server after this time without a sign of life.
 ///
-/// A standby measures this time up to the start of its last read, which returned all renewals that were confirmed
-/// before the read. A renewal extends the lease only if the log confirms the renewal before the lease ends, so the
+/// A standby measures this time up to the start of its last read. The read returned all renewals that the log had
+/// confirmed by then. A renewal extends the lease only if the log confirms the renewal before the lease ends, so the
 /// lease ends at most [`LEASE`] after the standby saw the last renewal. The extra 200 ms compensate for clocks of
 /// different speeds, and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
@@ -38,7 +38,7 @@ const MAX_READ: usize = 1024;
 /// so that responses arrive in time even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
-/// The maximum clock difference in milliseconds without a warning. Heartbeats are up to some tenths of a second late.
+/// The maximum clock difference in milliseconds without a warning. Heartbeats are up to a few tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 /// The number of heartbeats for an estimate of the clock difference, because a single heartbeat can be late.
 const BEATS: usize = 10;
@@ -265,7 +265,7 @@ impl Node {
     }
 
     /// Estimates the queue's time. Heartbeats are late by varying amounts, so the largest difference from the local
-    /// clock is the most accurate. The wall clock is only compared for a warning.
+    /// clock is the most accurate. The wall clock is used only for a warning.
     fn compare_clocks(&mut self, theirs: u64) {
         if self.differences.len() == BEATS {
             self.differences.pop_front();
@@ -384,7 +384,7 @@ impl Node {
         let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
         let (member, path) = (self.member.clone(), self.path.clone());
         let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
-        // Remove bodies for which the previous server wrote no record. A local file can be missing.
+        // Remove bodies for which the previous server wrote no record. A missing local file is no error.
         for name in shipper.created().keys().filter(|name| name.starts_with(STAGE)) {
             let _ = storage.remove(name);
         }

@@ -1,5 +1,5 @@
-//! A standby's TCP proxy, for clients that are configured with a single host. Interprets only the path of the first
-//! HTTP request, because a standby answers requests about its own health.
+//! A standby's TCP proxy to the active server, for clients that are configured with a single host. Interprets only the
+//! path of the first HTTP request, because a standby answers requests about its own health.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -13,7 +13,7 @@ pub type Epoch = u64;
 pub enum Fail {
     /// Another writer has claimed the log, so all later appends of this epoch fail as well.
     Fenced,
-    /// The position is used, the preceding entry is missing, or the writer has changed.
+    /// The position is already used, the preceding entry is missing, or the writer has changed.
     Conflict,
     /// The log is full and has not appended the entry.
     Full,
@@ -55,7 +55,7 @@ pub struct SharedSpace {
 impl SharedSpace {
     /// Segments may be added as long as the total space used does not exceed this many bytes.
     pub fn for_segments(&self) -> u64 {
-        // A fifth is reserved for deletes.
+        // A fifth of the quota is reserved for deletes.
         self.quota - self.quota / 5
     }
 }
@@ -75,12 +75,12 @@ pub trait SharedLog: Send + Sync {
     /// Becomes the writer by appending `entry`. Fails unless `after` is the end of the log and `known` is the last
     /// epoch. Only a claim proves where the log ends, because a read can return an older state.
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
-    /// Fails if the position `after` has no entry, because concurrent appends can arrive out of order.
+    /// Appends after the position `after`. Fails if `after` has no entry: concurrent appends can arrive out of order.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
     /// Reads at most `limit` entries from position `from`, and the state of the last writer. Omits purged entries. Can
     /// fail with `StorageFull` if the log is full.
     fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)>;
-    /// Returns the number of connections for renewals. With several, a hanging connection does not end the lease.
+    /// Returns the number of connections for renewals. If there are several, one that hangs does not end the lease.
     fn renewal_connections(&self) -> usize {
         1
     }

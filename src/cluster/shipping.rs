@@ -1,5 +1,5 @@
-//! A binlog directory that copies each change to the shared log. The binlog confirms changes only after a sync, which
-//! appends the queued changes, so each confirmed change is in the shared log.
+//! A binlog directory that copies each change to the shared log. The binlog confirms changes only after a sync, and
+//! each sync appends the queued changes to the shared log. Therefore, each confirmed change is in the shared log.
 //! Enforces promise P34 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,7 @@ use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 const ENTRY: usize = 32 * 1024;
 /// The maximum size of the data in one operation, in bytes. In base64, the request stays below etcd's limit of 1.5 MiB.
 const PIECE: usize = 512 * 1024;
-/// A larger body is appended in pieces before its record. Other entries can be appended between the pieces.
+/// Larger bodies are appended in pieces before their records. Other entries can be appended between the pieces.
 const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
 /// The maximum time for which a body stays in the shared log without a record that refers to it.
@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_millis(20);
 pub const WINDOW: usize = 4;
 
 /// Several appends can be in flight, each with a fixed position. The shared log accepts an entry only directly after
-/// the previous entry and during the writer's epoch, so an accepted entry implies all earlier ones.
+/// the previous entry and during the writer's epoch, so an accepted entry proves that all earlier ones were accepted.
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
@@ -130,7 +130,7 @@ impl Shipper {
         self.queue.lock().push(operation);
     }
 
-    /// Queues a write of `bytes`. If `bytes` is the end of a body in the shared log, the write refers to the body.
+    /// Queues a write of `bytes`, or a copy operation if the shared log already contains a body that ends with `bytes`.
     fn push_write(&self, name: &str, offset: u64, bytes: &[u8]) {
         let mut queue = self.queue.lock();
         let is_staged = |(body, _): &mut (Arc<Box<[u8]>>, String)| {
@@ -240,7 +240,7 @@ impl Shipper {
                 Err(Fail::Fenced) => return Err(self.stop()),
                 // The entry may have arrived before the preceding entry.
                 Err(Fail::Conflict) if !is_next => {}
-                // The response to an earlier attempt may be lost.
+                // The response to an earlier attempt may have been lost.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
                     match self.find(*seq) {
@@ -418,7 +418,7 @@ impl Storage for ShippedFolder {
         self.shipper.must_stage(body)
     }
 
-    /// Ignores an error, which means that the lease has ended.
+    /// Ignores errors, because an error means that the lease has ended.
     fn stage(&self, body: &Arc<Box<[u8]>>, is_wanted: &dyn Fn() -> bool) {
         let _ = self.shipper.stage(body, is_wanted);
     }

@@ -1,4 +1,4 @@
-//! The commands `cluster status`, `promote` and `retire`, which only query etcd and therefore work on any machine.
+//! The commands `cluster status`, `promote` and `retire`, which access only etcd and therefore work on any machine.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog, Tail};
 
-/// A standby's copy or a server's report is outdated if its age exceeds this number of milliseconds.
+/// The maximum age of a standby's copy or a server's report in milliseconds, above which it is outdated.
 const LATE: u64 = 10_000;
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 const BEAT: Duration = Duration::from_secs(2);
 const SAMPLE: usize = 16;
-/// A server must catch up before a switch within this time. Servers report their positions every two seconds.
+/// The time within which a server must catch up before a switch. Servers report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 
@@ -59,8 +59,8 @@ impl Report<'_> {
     }
 }
 
-/// Each server has a line with, separated by tabs: name, role, last entry, address, lag of a standby, clock offset, and
-/// age of the report. The role is `lost` if a claim replaced the active server. Lines with advice follow.
+/// Returns a line for each server with tab-separated fields: name, role, last entry, address, lag of a standby, clock
+/// offset, and age of the report. The role is `lost` if a claim replaced the active server. Lines with advice follow.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
     let space = log.space()?;

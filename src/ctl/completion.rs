@@ -1,4 +1,4 @@
-//! The subcommand `completion`, which fills the tables of options and subcommands into the templates in `completion/`.
+//! The subcommand `completion`, which inserts the options and subcommands into the templates in `completion/`.
 
 use super::prelude::*;
 use super::SUBCOMMANDS;

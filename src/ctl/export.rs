@@ -1,5 +1,5 @@
-//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines. Held jobs must be
-//! imported before the last job in their group is deleted, so only pauses precede them.
+//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines. Held jobs directly
+//! follow the pauses, because they must be imported before the last job in their group is deleted.
 //! Enforces promise P32 of beanpole-promises(7).
 
 use std::path::Path;
@@ -187,7 +187,7 @@ fn seconds_until(time: Time, now: Time) -> u64 {
     time.nanos().saturating_sub(now.nanos()).div_ceil(1_000_000_000)
 }
 
-/// A job in a binlog is reserved only if it has a lease, which survives a restart.
+/// A job in a binlog is reserved only if it has a lease, because only leases survive a restart.
 fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
     let stats = stats_job(job.id(), None, engine, now)?;
     let mut line = JobLine::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)))?;

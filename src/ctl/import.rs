@@ -10,7 +10,7 @@ use crate::engine::State;
 
 /// The maximum length of a line in bytes, which fits a job of 1 GiB in base64 or with escapes.
 const MAX_LINE: u64 = 6 << 30;
-/// The minimum lifetime of an imported job in seconds. Otherwise, a job could expire before it is buried.
+/// The minimum lifetime of an imported job in seconds. With a shorter lifetime, a job could expire before it is buried.
 const MIN_TTL: u64 = 60;
 const KEPT_KEY: &str = "a key that outlives its job";
 
@@ -327,7 +327,7 @@ impl Import<'_> {
         Ok(self.abilities.unwrap_or_default())
     }
 
-    /// beanstalkd has supported `reserve-job` since 1.12.
+    /// Returns `true` if the server supports `reserve-job`, as beanstalkd does since 1.12.
     fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;

@@ -59,7 +59,7 @@ pub struct ProgressBar {
 impl ProgressBar {
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
-        // A short operation ends before the progress bar is shown.
+        // A short operation ends before the first update of the progress bar.
         ProgressBar {
             what,
             begun: now,

@@ -115,7 +115,7 @@ impl ServerTarget {
         let connected = match &self.server {
             ServerName::Unix(path) => Client::connect_unix(path),
             ServerName::Tls(host, port) => {
-                // A handshake without a time limit would never end.
+                // Without a time limit, a handshake with a silent server would never end.
                 let limit = limit.unwrap_or(Duration::from_secs(60));
                 self.security.connect(&host_and_port(host, *port), limit, limit).map(Client::over)
             }
@@ -159,7 +159,7 @@ pub struct Link {
     unchecked: usize,
 }
 
-/// The memory is checked after this many bytes of replies.
+/// The number of bytes of replies between two checks of the memory use.
 const CHECKED: usize = 64 * 1024;
 
 impl Link {
@@ -178,7 +178,7 @@ impl Link {
         }
     }
 
-    /// Reads a reply. Fails if this process uses a third of the memory: a faulty server could send an endless list.
+    /// Fails if this process uses more than a third of the memory: a faulty server could send an endless list.
     pub fn reply(&mut self) -> Result<Reply> {
         let reply = self.client.reply().map_err(|error| self.target.failed(&error))?;
         self.unchecked += reply.line.len() + reply.body.len();
@@ -189,7 +189,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// `command` has no CR LF. A line break, possibly from a manipulated export, is refused.
+    /// Adds CR LF. Fails if `command` contains a line break, for example from a manipulated export.
     pub fn ask(&mut self, command: &str) -> Result<Reply> {
         self.client.command(command).map_err(|error| self.problem(error))?;
         self.reply()

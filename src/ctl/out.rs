@@ -14,7 +14,7 @@ const EXCERPT: usize = 60;
 /// Columns with seconds, which a terminal shows in larger units.
 const TIMES: [&str; 10] = ["age", "delay", "for", "left", "oldest ready", "paused", "ran", "silent", "ttr", "waited"];
 
-/// Reports the error of a closed standard output, which [`io::Stdout`] ignores.
+/// A writer to standard output that fails if standard output is closed. [`io::Stdout`] ignores this error.
 struct StrictStdout;
 
 impl Write for StrictStdout {

@@ -56,8 +56,8 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     Ok(tags)
 }
 
-/// Sends a malformed tag, with a harmless command as the body. A server that does not support tags executes the body as
-/// a command, and therefore sends a second reply.
+/// Returns `true` if the server supports the tag `word`. Sends a malformed tag, with a harmless command as the body: a
+/// server without tags executes the body as a command, and therefore sends a second reply.
 pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
     const BODY: &str = "list-tube-used";
     const END: &str = "no-such-command";

@@ -153,7 +153,7 @@ impl ImportLine {
 }
 
 enum Value {
-    /// A tube name or key, and the JSON member that replaces it for a name in base64.
+    /// A tube name or key. The field is the JSON member that is used instead if the name is in base64.
     Name(&'static str),
     Text(&'static str),
     Number,

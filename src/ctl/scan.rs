@@ -1,5 +1,5 @@
-//! The search for all jobs on a server, with `list-jobs`, or by trying all IDs if the server lacks the command, and the
-//! subcommand `tail`, which prints new jobs. A job that ends between two polls is not printed.
+//! The search for all jobs on a server, which tries all IDs if the server lacks `list-jobs`. Also the subcommand
+//! `tail`, which prints new jobs except those that end between two polls.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;

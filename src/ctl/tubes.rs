@@ -1,5 +1,5 @@
-//! Subcommands for tubes: `stats`, `tubes`, `tube`, `pause`, `resume`, `move` and `clear`. For servers that lack
-//! `move-tube` or `flush-tube`, there are fallbacks. Tubes can disappear between two queries.
+//! Subcommands for tubes: `stats`, `tubes`, `tube`, `pause`, `resume`, `move` and `clear`. `move` and `clear` have
+//! fallbacks for servers that lack `move-tube` or `flush-tube`. Tubes can disappear between two queries.
 
 use super::jobs::{for_each, free_state, state_of};
 use super::lists::name_holder;
@@ -133,7 +133,7 @@ pub fn resume(call: &Call, _: &mut Out) -> Result<u8> {
 
 const BATCH: usize = 100;
 
-/// If the fallback fails, no job is lost, but a job can exist in both tubes.
+/// If the fallback for servers without `move-tube` fails, no job is lost, but a job can exist in both tubes.
 pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
     let (from, to) = (tube(&call.operands[0])?, tube(&call.operands[1])?);
     if from == to {
@@ -145,7 +145,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
     confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
     let mut link = Link::open(call)?;
     let limit = limit.unwrap_or(u64::MAX);
-    // Moving jobs has no time limit, so check first that the server responds.
+    // The wait for the reply to `move-tube` has no time limit, so check first that the server responds.
     let stats = link.visible_tube(&from)?.ok_or_else(|| refusal(&format!("stats-tube {from}"), "NOT_FOUND"))?;
     let command = format!("move-tube {from} {to} {state} {}", limit.min(u32::MAX.into()));
     let reply = link.ask_within(&command, None)?;
@@ -222,7 +222,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in &names {
-        // Deleting jobs has no time limit, so check first that the server responds.
+        // The deletion of all jobs has no time limit, so check first that the server responds.
         let stats = link.visible_tube(name)?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {
@@ -265,7 +265,7 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
             progress.update(deleted, None);
         }
     }
-    // Ready jobs of a paused tube cannot be reserved.
+    // Ready jobs of a paused tube cannot be reserved, so delete the remaining jobs one by one.
     for state in states {
         while deleted < limit {
             let Some((id, _)) = link.peek_next(state)? else { break };

@@ -1,5 +1,5 @@
-//! The relation to the parent process: the background mode and PID file of the program name gearmand, and options
-//! that tie the program to its parent, such as a test suite, a Makefile or a supervisor.
+//! The relation to the parent process: the background mode and the PID file, which are used under the program name
+//! gearmand, and options that tie the program to its parent, such as a test suite, a Makefile or a supervisor.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};

@@ -26,7 +26,7 @@ pub fn stand_by(
 ) -> Result<Option<Active>, (u8, String)> {
     let no_folder = || (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned());
     let folder = settings.config.log_folder.as_deref().ok_or_else(no_folder)?;
-    // The directory must belong to the new user, who must therefore create its files.
+    // Switch to the configured user first, who must own the directory and create its files.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
     // Detect problems before this server must become active.
     Server::try_start(&settings.config).map_err(|error| (error.code, error.to_string()))?;
@@ -104,7 +104,7 @@ impl Follower {
     }
 }
 
-/// On the HTTP addresses, starts a server without a queue that reports the standby role. If a relay listens on the TCP
+/// Starts a server without a queue on the HTTP addresses, which reports the standby role. If a relay listens on the TCP
 /// addresses, this server uses a separate port.
 fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
@@ -156,7 +156,7 @@ fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
 }
 
 /// Returns the first address of each protocol, to which the relays of other servers connect. `advertise`, if given,
-/// replaces the beanstalk address and the host of the others.
+/// replaces the beanstalk address and the host of the other addresses.
 fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     let mut services = Services::new();
     for (protocol, address) in tcp_addresses(settings) {

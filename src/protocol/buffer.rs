@@ -110,7 +110,7 @@ impl Output {
 
     #[cold]
     fn add_buffer(&mut self) {
-        // More replies often follow a full buffer, and doubling repeatedly could waste half of it.
+        // More replies often follow a full buffer, and doubling the size repeatedly could waste half of the memory.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }

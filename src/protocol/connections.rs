@@ -137,7 +137,7 @@ impl ConnectionPage {
 
 type ClientPage = SortedPage<ClientHandle>;
 
-/// Adds the connections from client ID `from` on that the client may view and that have `filter` in a text value.
+/// Adds the connections, starting at client ID `from`, that the requester may view and that contain `filter` in a text.
 pub fn offer_clients(page: &mut ClientPage, from: &mut u32, filter: &[u8], context: &mut Context) -> Progress {
     let Context { engine, registry, peers, access, now, .. } = context;
     let connections = Connections { registry, peers: *peers, access: access.as_deref(), now: *now };

@@ -27,7 +27,7 @@ macro_rules! table {
     };
 }
 
-/// The position of a command in all tables: beanstalk, Gearman packets, Gearman text commands, Workq, HTTP routes.
+/// The index of a command in the joined tables of beanstalk, Gearman packets, Gearman text, Workq and HTTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandId(u8);
 

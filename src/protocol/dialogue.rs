@@ -172,7 +172,6 @@ impl Dialogue {
         }
     }
 
-    /// `true` if the protocol has messages that are not replies.
     pub fn receives_unsolicited(&self) -> bool {
         matches!(self, Dialogue::Gearman(_))
     }
@@ -225,7 +224,7 @@ impl Request {
         }
     }
 
-    /// Returns the size in the log of a volatile job that this request makes durable, or of the copy of a schedule.
+    /// Returns the size in the log of a volatile job that this request makes durable, or of a job that a schedule puts.
     pub fn copied_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         match &self.command {
             Command::Gearman(gearman::Command::Submit(job)) if job.background => {

@@ -107,7 +107,7 @@ fn each<T>(
     Some(Ok(()))
 }
 
-/// A batch checks each deletion, because the job may have moved to another tube after the check of the batch.
+/// Checks a single deletion of a batch again, because the job may have moved after the check of the whole batch.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())

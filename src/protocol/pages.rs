@@ -88,7 +88,7 @@ impl<V> SortedPage<V> {
         row
     }
 
-    /// Adds an item unless `limit` earlier offered items precede it. Returns `true` if it was added.
+    /// Adds an item unless `limit` earlier offered items precede it. Returns `true` if the item was added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let key = self.order.key(value, name);
@@ -127,7 +127,7 @@ impl<V> SortedPage<V> {
         Some((&mark.name, kept))
     }
 
-    /// Returns the start of the next page. All items must have been removed.
+    /// Returns the start of the next page. The caller must have removed all items with [`SortedPage::next`].
     pub fn mark(&self) -> Option<&Mark> {
         self.last.as_ref().filter(|_| self.has_more)
     }

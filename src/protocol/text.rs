@@ -129,7 +129,7 @@ pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// `true` if any protocol accepts the tube name. None accepts a NUL byte.
+/// Returns `true` if any protocol accepts the tube name. No protocol accepts a NUL byte.
 pub fn is_any_name(name: &[u8]) -> bool {
     (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
 }

@@ -21,7 +21,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Returns `None` if the `size` exceeds `room`, the available bytes.
+    /// Returns `None` if `size` exceeds `room`, the number of available bytes.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
         (size as u64 <= room).then(|| Upload { is_dropped: false, ..Upload::skip(size as u64) })
     }
@@ -71,7 +71,7 @@ impl Upload {
         if self.filled == self.size || self.is_dropped {
             return None;
         }
-        // Initialize a small window, because most of the capacity is possibly never used.
+        // Initialize a small window, because most of the capacity may never be used.
         if filled == self.bytes.len() {
             self.bytes.resize(self.bytes.capacity().min(filled + WINDOW).min(self.size as usize), 0);
         }

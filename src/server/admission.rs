@@ -1,4 +1,4 @@
-//! Connection limits, in total and per address. Must not reply to rejected clients; the listener does.
+//! Connection limits, in total and per address. Must not reply to rejected clients, because the listener does.
 //!
 //! Enforces promise P23 of beanpole-promises(7).
 
@@ -37,7 +37,7 @@ impl Refusal {
     }
 }
 
-/// The number of HTTP connections that are kept: enough for browsers and scrapers, and few enough to check all at once.
+/// The limit of open HTTP connections: enough for browsers and scrapers, and few enough to check all at once.
 pub const MAX_HTTP: usize = 64;
 
 /// The number of HTTP connections above [`MAX_HTTP`] that are accepted until idle connections are closed.
@@ -46,7 +46,8 @@ const EXTRA_HTTP: usize = 16;
 /// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
-/// If there are enough others, used connections are spared for this long. The grace time of the others is shorter.
+/// For this long after the limit is exceeded, connections that have sent a request are not evicted if enough other
+/// connections can be evicted. The grace time of the others is shorter.
 const CROWDED: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -135,8 +136,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Returns the numbers of those in `own`, the thread's connections, that the caller must close and that no longer
-    /// count. A connection of another thread that should be closed first counts until that thread evicts or updates it.
+    /// Stops counting the excess connections in `own`, the connections of `thread`, and returns their numbers. The
+    /// caller must close them. Excess connections of other threads count until those threads evict or update them.
     pub fn evict_http(&self, thread: usize, own: &[HttpConnection], now: Instant) -> Vec<usize> {
         let http = &mut *self.http.lock();
         http.seen.retain(|(of, _)| *of != thread);
@@ -152,7 +153,7 @@ impl Admission {
         let mut order: Vec<_> = http.seen.iter().filter_map(rank).collect();
         order.sort_unstable();
         order.truncate(excess);
-        // At most `excess` less `spared` used connections are evicted.
+        // Evict at most `excess - spared` used connections.
         let mut used = 0..excess - spared;
         order.retain(|it| !it.3 || used.next().is_some());
         let evicted: Vec<usize> = order.iter().filter(|it| it.1 == thread).map(|it| it.2).collect();
@@ -249,7 +250,7 @@ mod tests {
         admission.admit(&far, false).expect("a share that is free again");
     }
 
-    /// Returns an admission with `count` HTTP connections, and a thread's connections, whose client is `far`.
+    /// Returns an admission with `count` HTTP connections, their address, and an empty list of a thread's connections.
     fn crowd(count: usize) -> (Admission, PeerAddress, HttpConnections) {
         let (admission, far) = (admission(1000, None), peer("192.0.2.1"));
         (0..count).for_each(|_| admission.admit(&far, true).expect("a place"));
@@ -288,7 +289,7 @@ mod tests {
         (0..MAX_HTTP).for_each(|number| old.enter(number, at(0)));
         evict(0, &mut old, 1, at(0));
         (0..3).for_each(|number| young.enter(number, at(500)));
-        // Both threads would evict connections of their own, but those of the other thread are older or used.
+        // Each thread alone would evict connections of its own, but connections of the other thread come first.
         assert_eq!(evict(1, &mut young, 0, at(500)), []);
         assert_eq!(evict(0, &mut old, 1, at(900)), [], "three without a request are enough");
         assert_eq!(evict(1, &mut young, 1, at(1000)), [], "they have sent requests");
@@ -297,7 +298,7 @@ mod tests {
         admission.admit(&far, true).expect("a place");
         assert_eq!(evict(0, &mut old, 1, at(2000)), []);
         assert_eq!(evict(0, &mut old, 1, at(3999)), []);
-        // The crowd ends when a client leaves.
+        // The time limit for sparing used connections restarts, because a client leaves.
         admission.leave(&far, true);
         admission.admit(&far, true).expect("a place");
         assert_eq!(evict(0, &mut old, 1, at(4000)), []);

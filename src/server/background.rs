@@ -40,8 +40,8 @@ pub fn run_timer(hub: &Hub) {
     }
 }
 
-/// The maximum pause after a sync, and the number of checks that end the pause if enough replies wait. During the
-/// pause, clients that received replies send new commands, which can share the next sync.
+/// The maximum pause after a sync, and its number of parts. The pause ends after a part if enough replies wait. During
+/// the pause, clients that received replies send new commands, which can share the next sync.
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_CHECKS: u32 = 8;
 

@@ -1,5 +1,5 @@
 //! One connection, which belongs to a single pool thread. The thread lends its buffers to a connection that has work,
-//! so an idle connection uses little memory. Must not write to the socket, as the `Outbox` does.
+//! so an idle connection uses little memory. Must not write to the socket, because only the `Outbox` writes.
 //!
 //! Enforces promise P24 of beanpole-promises(7).
 
@@ -368,7 +368,7 @@ impl Connection {
             return first;
         }
         let mut limits = hub.limits();
-        // Decode a single request, because the limits for later requests change when a token is accepted.
+        // Before authentication, decode only one request, because a token changes the limits for later requests.
         let is_unauthenticated = self.is_unauthenticated();
         if is_unauthenticated {
             limits.room = 0;
@@ -399,7 +399,7 @@ impl Connection {
         }
     }
 
-    /// Executes requests in one turn. Returns `false` without a complete request, or after joining the shared turn.
+    /// Executes requests in one turn. Returns `false` if no request is complete, or after joining the shared turn.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
         // A complete body is charged to its new job, so release the charge for its input first.
@@ -478,7 +478,7 @@ impl Connection {
                 request.is_permitted(&mut context)
             });
             if body.is_some() || !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // Wait only for this command: later commands usually need far less space than their maximum.
+                // Request space only for this command: later commands usually need far less than their maximum.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, body, is_spent: false };

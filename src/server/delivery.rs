@@ -59,7 +59,7 @@ struct OutboxState {
     unsent: Option<Box<Unsent>>,
     /// `true` while the client waits for an event and its later commands stay unread.
     waiting: bool,
-    /// Unless 0, nothing is sent and no command is read, for example because records are not durable yet.
+    /// If not 0, nothing is sent and no command is read, for example because records are not durable yet.
     delay_reasons: u32,
     awaiting_space: bool,
     /// `true` if the owner must be notified when the client's wait ends or all output has been sent.
@@ -269,7 +269,7 @@ impl Outbox {
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.delay_reasons -= 1;
-        // If the client half-closed during the delay, the owner ignored this, and must now end the client's wait.
+        // If the client half-closed during the delay, the owner did nothing, and must now end the client's wait.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
         if resume {
@@ -417,7 +417,7 @@ impl Outbox {
                     }
                     break;
                 }
-                // New output is possibly not durable yet. The thread that ends the delay sends the output.
+                // New output may have to wait for the log. The thread that ends the delay sends the output.
                 Ok(()) if state.delay_reasons > 0 => {
                     wakes = false;
                     break;

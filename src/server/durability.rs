@@ -1,5 +1,5 @@
 //! Decides which replies wait for the log, and when the log's threads write and sync. After a pool thread has served
-//! several connections, a single write (with `-f0`, also a sync) makes all their replies durable. On a slow disk, the
+//! several connections, a single write (with `-f0`, also a sync) makes all their changes durable. On a slow disk, the
 //! log's threads write and sync instead, so that commands that do not need the disk are not delayed.
 //!
 //! Enforces promises P12 and P14 of beanpole-promises(7).
@@ -157,7 +157,7 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
-            // No reply depends on the new records, for example of reservations, so sync them with later records.
+            // No reply depends on the new records, such as records of reservations, so sync them with later records.
             SyncMode::Always if self.held.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);

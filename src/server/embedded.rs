@@ -51,7 +51,7 @@ pub struct JobTotals {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TubeInfo {
-    /// Can contain any bytes, because Gearman allows them in function names.
+    /// The name, which can contain any bytes, because Gearman allows them in function names.
     pub name: Vec<u8>,
     /// The tube's jobs by state.
     pub jobs: JobTotals,

@@ -1,5 +1,5 @@
 //! Identification of clients, the current access file, and the rate limit of log lines. Must not decide what a client
-//! may do; the module `access` does.
+//! may do, because the module `access` decides this.
 
 use std::fmt;
 use std::io;

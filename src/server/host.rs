@@ -125,7 +125,7 @@ pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// Returns hexadecimal digits with a letter other than "e", because YAML parsers would read others as a number.
+/// Returns hexadecimal digits with a letter other than "e", because YAML parsers can read digits and "e" as a number.
 fn identity() -> String {
     loop {
         let id = format!("{:016x}", random());
@@ -139,7 +139,7 @@ fn identity() -> String {
 pub type UserError = (u8, String);
 
 /// Restricts the process before threads exist: programs that it executes cannot gain privileges, and other users cannot
-/// read new files without an explicit mode. An embedding program decides this itself.
+/// read new files without an explicit mode. A program that embeds the server makes these decisions itself.
 pub fn harden() {
     if let Err(error) = system::forbid_privileges() {
         log::warn!("privileges of other programs cannot be given up: {error}");
@@ -204,7 +204,7 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
 /// Switches to the user. Also drops all supplementary groups and capabilities permanently.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
-        // The process already runs as this user, and possibly has no permission to switch.
+        // The process already runs as this user, and may lack the permission to switch.
         return system::drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));

@@ -36,7 +36,7 @@ const BACKGROUND_SHARE: u64 = 2;
 const HISTORY_PART: usize = 16;
 const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
-/// The pause after processing deadlines, so that each round processes many. An isolated deadline is not delayed.
+/// The pause after processing deadlines, so that a round processes many deadlines. A single one is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
 pub struct Core {
@@ -171,7 +171,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.step_divisor.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // With a manual clock, no later turn may follow, so complete deferred work now.
+        // With a manual clock, this turn may be the last one, so complete deferred work now.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
@@ -195,7 +195,7 @@ impl Hub {
         if next <= now || core.engine.steps().are_used_up() {
             // Without fairness, a thread with more work would usually lock the engine again before any other thread.
             core.unlock_fair();
-            // A thread that has just begun to wait spins, and may do so on this processor.
+            // A thread that has just begun to wait spins, and may need this processor to get the lock.
             std::thread::yield_now();
         } else {
             drop(core);

@@ -16,7 +16,7 @@ const MIN_STUCK_EVENTS: usize = 4 << 10;
 /// The maximum number of values that the timer thread frees before it checks for deadlines. Freeing may be slow.
 const DROPPED: usize = 16;
 
-/// Delay before freed memory is returned to the system, or `GIVE_BACK_SOON` if this is urgent.
+/// The delay before freed memory is returned to the system. An urgent return has the delay `GIVE_BACK_SOON`.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 

@@ -18,7 +18,7 @@ use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 use crate::shared::lock_order::LeafMutex;
 
-/// The pause if a connection cannot even be rejected for lack of memory or descriptors.
+/// The pause if memory or descriptors do not even suffice to reject a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The number and the interval of checks while a listener waits for fewer unauthenticated clients.

@@ -19,7 +19,7 @@ use crate::shared::files;
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// Lines are dropped after this wait for stderr in milliseconds, because threads that serve clients also log lines.
+/// The maximum wait for stderr in milliseconds. Then, lines are dropped, because threads that serve clients also log.
 const PATIENCE: u16 = 250;
 
 /// RFC 5424, section 6.2.1: daemons.

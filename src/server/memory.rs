@@ -23,16 +23,16 @@ pub const MIN_READ: usize = 4 * 1024;
 /// Not all limits of a process are known, so the system's memory is checked whenever the account has grown this much.
 const TRIAL: u64 = 2 << 20;
 
-/// After the system ran out of memory, clients must free this many bytes before memory is used again.
+/// After the system ran out of memory, clients must free this many bytes before more memory is used.
 const MIN_TRIAL: u64 = 128 * 1024;
 
-/// The allocator returns at least this many freed bytes to the system, if they are more than half of the peak.
+/// Freed bytes are returned to the system if they exceed both this number and half of the peak.
 const MIN_FREED: u64 = 8 << 20;
 
-/// More freed bytes are always returned. Returning even more would block other threads for too long.
+/// More freed bytes than this are always returned, because returning even more would block other threads for too long.
 const MAX_FREED: u64 = 32 << 20;
 
-/// The allowance for the program, its threads, and fragmentation. A larger process gets no more memory.
+/// The process can exceed the limit by this much, for the program, its threads, and fragmentation.
 const BEYOND: u64 = 24 << 20;
 
 /// Growth of the account between checks of the process size.
@@ -190,7 +190,7 @@ impl Memory {
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// `true` if so much memory is free that returning even more later would block other threads for too long.
+    /// Returns `true` if so much memory is free that returning even more later would block other threads for too long.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)
@@ -200,7 +200,7 @@ impl Memory {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// The reserve also serves new connections, because a worker must connect to free memory.
+    /// New connections can use the reserve, because a worker must connect before it can delete jobs.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())

@@ -84,7 +84,7 @@ impl std::error::Error for StartError {}
 /// The number of descriptors for files that the binlog and reloads open after the start.
 const LOG_DESCRIPTORS: usize = 8;
 
-/// If too few descriptors seem free, they are counted again: a connection may have a descriptor before it is counted.
+/// The number of recounts if too few descriptors seem free: a connection can have a descriptor before it is counted.
 const COUNTS: usize = 20;
 const COUNT_AGAIN: Duration = Duration::from_millis(5);
 
@@ -233,7 +233,7 @@ impl Server {
             prepare(path).map_err(|error| StartError::log(Some(path), &OpenError::Folder(error)))?;
         }
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        // Open the access file as the new user, because a reload will have to.
+        // Open the access file as the new user, because a reload must open the file as this user.
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
         let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::settings)?;
@@ -446,7 +446,7 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
 
 fn bind_first(name: (&str, u16), tls: bool) -> io::Result<Bound> {
     let mut failed = None;
-    // During boot, name servers are possibly not reachable yet.
+    // During boot, name servers may not be reachable yet.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
         match Bound::tcp(address, tls) {

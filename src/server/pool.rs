@@ -57,16 +57,16 @@ const RENEWALS: usize = 1024;
 /// Maximum connections dropped in one batch.
 const DROPPED: usize = 64;
 
-/// A thread builds at most this many long lists at once, because clients could otherwise request many for little input.
+/// A thread builds at most this many long lists at once, because a short request can start a long list.
 const LISTS: usize = 4;
 
-/// Connections with fewer bytes are not dropped.
+/// Connections that use fewer bytes than this are not dropped when memory is short.
 const MIN_DROPPED: u64 = 4 * 1024;
 
 /// The time limit for sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Anyone can cause these lines: late authentications, and too many HTTP clients.
+/// Limits for log lines that any client can cause: late authentication, and too many HTTP clients.
 static LATE: LogLimit = LogLimit::new();
 static EXTRA: LogLimit = LogLimit::new();
 
@@ -168,14 +168,14 @@ impl PoolThread {
             relief.check.ring_by(Instant::now() + RELIEF_CHECK);
         }
         hub.commit(spare);
-        // Empty if the write was slow and the spare thread has taken over.
+        // The slot is empty if the write was slow and the spare thread has taken over.
         relief.lent.lock()[number].take()
     }
 
     /// Returns `Break` on [`Message::Stop`]. `has_messages` is `true` if the inbox may contain messages without an
     /// event of the waker, because senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
-        // If many connections are active, fewer steps for each connection limit the delay of the last.
+        // If many connections are active, give each connection fewer steps to limit the delay of the last one.
         let count = events.iter().count();
         self.scratch.turn.step_divisor = (count / MANY_ACTIVE) as u64;
         // Connections do not share turns if slow commands are logged, because the log measures each connection's turns.
@@ -560,7 +560,7 @@ impl PoolThread {
     }
 }
 
-/// A thread that is still writing at the second check is relieved.
+/// The interval of the checks whether a write to the log blocks a pool thread.
 const RELIEF_CHECK: Duration = Duration::from_millis(10);
 
 /// The states of the pool threads that are writing to the log. The spare thread takes over a state that waits too long.
@@ -806,7 +806,7 @@ mod tests {
         assert!(!memory.is_tight(), "{} of {}", memory.waiting(), MAX / 4);
         thread.drop_heavy();
         assert_eq!(thread.connections.len(), CLIENTS, "there is memory enough");
-        // Charge enough memory that dropping the heaviest third of the clients is necessary and sufficient.
+        // Charge so much memory that the server must drop exactly the heaviest third of the clients.
         let third: u64 = before[CLIENTS / 3 * 2..].iter().sum();
         let others = MAX / 4 - memory.buffers() + third;
         memory.charge(0, others);

@@ -163,7 +163,7 @@ impl Bound {
     /// Replaces a socket file on which no server listens. `mode` is the file mode.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         let place = FilePlace::find(path)?;
-        // With the lock, the second of two servers that find a dead socket finds the new socket of the first.
+        // The lock serializes servers that find the same dead socket: the second server finds the first one's socket.
         let _lock = lock_directory(&place, path);
         if let Some(found) = place.status()? {
             if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {

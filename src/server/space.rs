@@ -43,7 +43,7 @@ pub struct Space {
 pub struct SpaceState {
     /// Connections, and the bytes for which they wait.
     pub waiting: VecDeque<(u64, Arc<Outbox>)>,
-    /// Bytes that a copy of a schedule needs.
+    /// Bytes that a schedule needs to put a copy of its job.
     requested: u64,
     reserved_until: Option<Instant>,
     maintain: bool,

@@ -43,7 +43,7 @@ pub type HttpState = (u64, AwaitedPart);
 pub struct HttpConnection {
     pub number: usize,
     seen: HttpState,
-    /// Progress within a body or a reply does not start a new wait, because a slow client could continue forever.
+    /// The start of the wait. Progress within a body or a reply does not restart it: a slow client could go on forever.
     since: Instant,
     limit: Duration,
 }
@@ -109,7 +109,7 @@ impl HttpConnections {
         }
     }
 
-    /// Returns `true` if the thread has no HTTP connections, and other threads can know this.
+    /// Returns `true` if the thread has no HTTP connections, and its last check has reported this to other threads.
     pub fn is_settled(&self) -> bool {
         self.all.is_empty() && self.checked.is_some()
     }
@@ -145,7 +145,7 @@ struct IdleState {
     since: Time,
     unread: usize,
     is_active: bool,
-    /// Also `true` if the client may have become engaged since the last check.
+    /// `true` if the client waits, sleeps, holds a job, or has a delayed reply, or may have done so since the check.
     engaged: bool,
 }
 

@@ -214,7 +214,7 @@ impl Default for Config {
             user: None,
             threads: (system::cpus() / 2).clamp(1, 4),
             log_folder: None,
-            // Both as in beanstalkd.
+            // The segment size and the sync mode are the defaults of beanstalkd.
             log: BinlogSettings { segment_size: 10_485_760, mode: SyncMode::Every(50), strict: false },
             lease: std::sync::Arc::default(),
             role: None,

@@ -1,5 +1,5 @@
-//! The options of gearmand, and their syntax on the command line and in the configuration file, for a program that
-//! existing scripts start under the name gearmand. beanpole's long options are also valid. Must not act on the options.
+//! The options of gearmand on the command line and in the configuration file. They apply if a script starts the program
+//! under the name gearmand. beanpole's long options are also valid. Must not act on the options.
 
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -104,7 +104,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
     for option in read_file(named)? {
         gearmand.apply(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
     }
-    // Addresses on the command line replace those in the file.
+    // Addresses on the command line replace the addresses in the file.
     if has("listen") {
         gearmand.hosts.clear();
     }

@@ -207,7 +207,7 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     Ok(file)
 }
 
-/// `bind` creates a socket file, while the umask of the process is changed.
+/// Calls `bind`, which creates a socket file, with a umask that results in the mode `mode`.
 pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // Concurrent calls could restore the wrong umask.
     static UMASK_LOCK: LeafMutex<()> = LeafMutex::new(());

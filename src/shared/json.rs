@@ -16,7 +16,7 @@ pub fn is_hostile(letter: char) -> bool {
     letter.is_control() || INVISIBLE.iter().any(|range| range.contains(&letter))
 }
 
-/// Unicode's default-ignorable characters, which include those that reorder text, line separators, interlinear
+/// Unicode's default-ignorable characters (including characters that reorder text), line separators, interlinear
 /// annotations, and the empty Braille pattern.
 #[rustfmt::skip]
 const INVISIBLE: [RangeInclusive<char>; 18] = [

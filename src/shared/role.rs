@@ -85,7 +85,7 @@ fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// The boot clock, unlike `Instant`, also counts while the machine is suspended.
+/// A time of the boot clock which, unlike the clock of `Instant`, also counts while the machine is suspended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Moment(u64);
 

@@ -89,7 +89,7 @@ impl Queues {
     }
 }
 
-/// `only` is empty to select all tubes.
+/// Starts the thread. If `only` is empty, it queries all tubes.
 pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();
@@ -168,7 +168,7 @@ impl Fetcher {
     }
 }
 
-/// Queries tubes from index `next` on.
+/// Queries some of the tubes, starting at index `next`.
 pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> {
     let server = link.stats()?;
     let mut names = link.tubes()?;

@@ -293,7 +293,7 @@ impl Top {
         }
     }
 
-    /// Closes the open object. If it is a job that was opened from its tube, the tube is opened again.
+    /// Closes the open object. If the object is a job that was opened from its tube, opens the tube again.
     fn close(&mut self) {
         match self.view.detail.take() {
             Some(Detail { of: DetailTarget { tube, job: Some(_) }, .. }) if self.model.board.is_none() => {
@@ -304,7 +304,7 @@ impl Top {
         }
     }
 
-    /// Asks about the open or the marked object. A kick applies to a job, to all jobs of a marked line, or to a tube.
+    /// Asks before a pause or a kick. A kick applies to a job, to all jobs of the marked line, or to a tube.
     fn prompt_for(&mut self, key: char) {
         let opened = self.view.detail.as_ref().map(|detail| detail.of.clone());
         let board = self.model.board.filter(|_| opened.is_none());
@@ -383,7 +383,7 @@ impl Top {
     }
 }
 
-/// After a connection error, prints a message and reconnects.
+/// Prints the tables as plain text. After a connection error, prints a message and reconnects.
 fn batch(
     out: &mut Out,
     mut model: Model,

@@ -26,7 +26,7 @@ pub struct View {
     pub detail: Option<Detail>,
     /// The marked job in the open tube, or the open job in `group`.
     pub chosen: usize,
-    /// If the line of the open job stands for several jobs, the jobs between which the up and down keys switch.
+    /// The jobs between which the up and down keys switch, if the opened line stands for several jobs.
     pub group: Vec<u64>,
 }
 
@@ -286,7 +286,7 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     figures(stats, view, lines);
 }
 
-/// If there is not enough room, omits zeros except those that explain why nobody takes a job.
+/// Adds the statistics. If they do not all fit, omits zeros, except those that explain why nobody takes a job.
 fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
     let (width, columns) = (view.size.0, (view.size.0 / 40).max(1));
     let capacity = (view.size.1 - 1).saturating_sub(lines.len()) * columns;

@@ -27,7 +27,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `authority` is a file with trusted certificates, instead of those of the system.
+    /// `authority` is a file with trusted certificates, which replace the system's.
     pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint> {
         let wrong = |why: &str| Problem::usage(format!("--url: {url}: {why}"));
         let (rest, port, files) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {

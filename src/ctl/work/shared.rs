@@ -1,6 +1,6 @@
-//! The state shared by the threads of `work`. To stop a thread that is waiting for a job, its connection is closed. A
-//! thread with a job keeps its connection. If a job arrives just before the connection is closed, the server makes it
-//! ready again.
+//! The state shared by the threads of `work`. To stop a thread that is waiting for a job, `work` closes the connection
+//! of the thread. A thread with a job keeps its connection. If a job arrives just before the connection is closed, the
+//! server makes the job ready again.
 
 use std::time::{Duration, Instant};
 

@@ -13,13 +13,13 @@ mod heap;
 #[global_allocator]
 static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 
-/// Free bytes that every heap keeps at its end, for a few bodies above the mmap threshold. Mapping such a body costs
-/// several times as much as processing it.
+/// Free bytes that every heap keeps at its end, for a few bodies above the mmap threshold. Mapping the memory of a body
+/// costs several times as much as processing the job.
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 
 /// Must be called before threads exist. A limited address space gets a single heap, because every additional heap
-/// reserves 64 MiB of it.
+/// reserves 64 MiB of addresses.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {

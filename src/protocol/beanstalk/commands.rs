@@ -37,7 +37,7 @@ pub struct CommandRow {
     pub arguments: &'static str,
     /// The length of the longest line in bytes, including CR LF and quotes around all names.
     longest: usize,
-    /// Parses a command without a body. A malformed line does not count as a command.
+    /// Parses a command without a body. The statistics do not count a malformed line as a command.
     parse: fn(&mut Args) -> Option<Command>,
 }
 
@@ -157,7 +157,7 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
 }
 
 impl CommandRow {
-    /// The maximum length in bytes, including CR LF. beanstalkd's commands exceed its limit only with quoted names.
+    /// The maximum length in bytes, including CR LF. beanstalkd's commands exceed `MAX_LINE` only with quoted names.
     pub fn longest(&self, extensions: Extensions) -> usize {
         match self.name {
             CommandName::Put if extensions != Extensions::NONE => MAX_PUT_LINE,
@@ -167,7 +167,7 @@ impl CommandRow {
         }
     }
 
-    /// `is_long` is `true` if the line exceeds beanstalkd's limit.
+    /// `is_long` is `true` if the line is longer than `MAX_LINE`.
     pub fn parse(&self, text: &[u8], is_long: bool, extensions: Extensions) -> Option<Command> {
         let mut args = Args { rest: text, extensions };
         let command = (self.parse)(&mut args).filter(|_| args.rest.is_empty());
@@ -273,7 +273,7 @@ fn pause_tube(args: &mut Args) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length }),
-        // As in beanstalkd, this is the only malformed line that counts as a command.
+        // As in beanstalkd, this is the only malformed line that the statistics count as a command.
         _ => Some(Command::BadFormat),
     }
 }

@@ -165,7 +165,7 @@ fn read_tag(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
             tags.options.backoff = parts.next().map_or(Some(0), |backoff| backoff)?;
             let fails = |fails: Option<u32>| u8::try_from(fails.filter(|_| exports)?).ok();
             tags.options.fails = parts.next().map_or(Some(0), fails)?;
-            // A `try` tag contains a limit or a number of failed tries.
+            // A `try` tag must contain a limit or a number of failed tries.
             if parts.next().is_some() || tags.options.max_attempts == 0 && tags.options.fails == 0 {
                 return None;
             }

@@ -68,7 +68,7 @@ impl Decoder {
         }
     }
 
-    /// Removes a valid reserve, delete, or put without tags. A put's body stays in the input, like all other input.
+    /// Decodes a valid reserve, delete, or put without tags, without copying the body. Leaves all other input unread.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.

@@ -271,7 +271,7 @@ fn found_or_refused(out: &mut Output, found: Result<bool, impl Into<Refused>>, d
     }
 }
 
-/// Replies BURIED only if the job's own tag limits the tries, because other clients would treat BURIED as an error.
+/// Replies BURIED only if the job's own tag limits the tries, because clients without tags treat BURIED as an error.
 fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);
     let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried && is_bound(&job));
@@ -347,7 +347,7 @@ fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out
 }
 
 fn delete_batch(ids: &[JobId], at: &mut usize, deleted: &mut u64, context: &mut Context, out: &mut Output) -> Progress {
-    // The engine can remove the last reservation without moving others, so start with it.
+    // The engine can remove the last reservation without moving others, so start with the last job.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
         *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));

@@ -51,7 +51,7 @@ pub struct Submission {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     Now,
-    /// A time in the past means immediately.
+    /// A job with a time in the past starts immediately.
     At(Time),
     On(Minutes),
 }

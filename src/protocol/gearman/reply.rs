@@ -83,7 +83,7 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     handle
 }
 
-/// `figures` are known, running, numerator, denominator and, only for STATUS_RES_UNIQUE, waiting clients.
+/// `figures`: 1 if known, 1 if running, numerator, denominator and, only for STATUS_RES_UNIQUE, waiting clients.
 pub fn status(out: &mut Output, kind: Kind, name: &[u8], figures: [u64; 5]) {
     let mut text = Vec::with_capacity(32);
     for number in upto(&figures, if kind == Kind::StatusResUnique { 5 } else { 4 }) {
@@ -95,14 +95,14 @@ pub fn status(out: &mut Output, kind: Kind, name: &[u8], figures: [u64; 5]) {
 
 /// The maximum length of a function or reducer in bytes: libgearman's `GEARMAN_FUNCTION_MAX_SIZE`.
 pub const MAX_FUNCTION: usize = 512;
-/// gearmand's `GEARMAN_MAX_UNIQUE_SIZE` in bytes. The maximum length in gearmand is one byte less.
+/// The maximum length of a unique ID in bytes: `GEARMAN_MAX_UNIQUE_SIZE`. gearmand itself allows one byte less.
 pub const MAX_UNIQUE: usize = 64;
 /// The maximum length of a client ID in bytes: gearmand's `GEARMAND_SERVER_CON_ID_SIZE` without the NUL byte.
 pub const MAX_CLIENT_ID: usize = 127;
-/// The maximum host name in bytes. With `H:`, a colon and 20 digits, a handle has at most 63 bytes, as documented.
+/// The longest host name in bytes. With `H:`, a colon and 20 digits, a handle has at most 63 bytes, as documented.
 const MAX_HOST: usize = 40;
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
-/// The maximum length of a line in bytes, including the line end. The same as gearmand's receive buffer.
+/// The maximum length of a line in bytes, including the line end, which is the size of gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 
 fn is_special(byte: u8) -> bool {

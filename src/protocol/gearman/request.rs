@@ -262,7 +262,7 @@ fn function(name: &[u8]) -> Result<Box<[u8]>, Fault> {
     }
 }
 
-/// `None` means no time limit: the number is 0, negative or invalid.
+/// Returns `None`, which means no time limit, if the number is 0, negative or invalid.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
     strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }

@@ -100,7 +100,7 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
         false => Span::from_millis(limit.get().max(1000)),
     });
     match engine.watch_limited(*client, function, limit, *now) {
-        // Lists show the function even if unused, up to a maximum number.
+        // Lists show the function even if it is unused, up to a maximum number of functions.
         Ok(_) => _ = engine.keep_tube(*client, function),
         Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
     }
@@ -245,7 +245,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
     let answer = match command {
         AdminCommand::Version => &format!("OK {}\n", facts.version),
         AdminCommand::Getpid => &format!("OK {}\n", facts.pid),
-        // Of gearmand's log levels, this level is closest to the default here.
+        // Of gearmand's log levels, this level is closest to this server's default.
         AdminCommand::Verbose => "OK NOTICE\n",
         AdminCommand::CancelJob(handle) => match job_of(&handle, &facts.handle_prefix) {
             Some(id) if engine.cancel(id, *now) => "OK\r\n",

@@ -54,7 +54,7 @@ impl<F: FnMut(&mut Context) -> Option<HttpAnswer> + Send> HttpAction for Turns<F
     }
 }
 
-/// `advance` is called until it returns the reply. Other clients are served between calls.
+/// Returns an action that calls `advance` until the reply is complete. Other clients are served between the calls.
 pub fn turns(advance: impl FnMut(&mut Context) -> Option<HttpAnswer> + Send + 'static) -> Parsed {
     Ok(Box::new(Turns(advance)))
 }

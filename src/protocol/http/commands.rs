@@ -220,7 +220,7 @@ pub fn kick(it: &mut Arguments) -> Parsed {
     let (tube, mut kick) = (it.part(0), Kick::new(it.number("count", u64::MAX)?));
     turns(move |context| match context.engine.kick_in(&tube, &mut kick, context.now) {
         Some(Progress::More) => None,
-        // `of` is set when the tube is found.
+        // `kick_in` sets `of` when it finds the tube.
         None if kick.of.is_none() => Some(Err(not_found("tube"))),
         None | Some(Progress::Done) => Some(changed("kicked", kick.done, None)),
     })

@@ -45,7 +45,7 @@ impl FailedGroup {
 
 struct Failures {
     count: u64,
-    /// The rank in the order of burying and the ID of the most recently buried job.
+    /// The most recently buried job: its rank in the order of burial, and its ID.
     newest: (u64, JobId),
 }
 
@@ -56,7 +56,7 @@ struct FailedGroups {
     groups: HashMap<Box<[u8]>, Failures>,
     /// Total bytes of the keys in `groups`.
     keys: u64,
-    /// Jobs that are in none of the first `MAX_GROUPS` groups.
+    /// The number of jobs that are in none of the first `MAX_GROUPS` groups.
     others: u64,
     key: Vec<u8>,
 }

@@ -51,7 +51,7 @@ impl JsonList {
     }
 }
 
-/// Returns the worst-case cost of searching for `filter` in `name`, expressed in bytes of output.
+/// Returns the worst-case cost of a search for `filter` in `name`, as the number of output bytes that cost the same.
 fn cost(filter: &[u8], name: &[u8]) -> usize {
     (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }

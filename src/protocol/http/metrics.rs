@@ -143,7 +143,7 @@ pub struct Scrape {
     filter: Box<[u8]>,
     state: Option<State>,
     sums: VisibleSums,
-    /// Sums over the visible tubes. `None` before they are known, or if the client may see all.
+    /// Sums over the visible tubes. `None` before they are known, or if the client may see all tubes.
     stats: Option<Stats>,
     next: u32,
     pass: u8,

@@ -1,4 +1,4 @@
-//! Decoder for HTTP requests. Ambiguous input is refused and closes the connection, to prevent request smuggling.
+//! Decoder for HTTP requests. Refuses ambiguous input and closes the connection, to prevent request smuggling.
 
 use super::action::{HttpAction, HttpTarget, Method, RequestTarget};
 use super::reply::{self, Failure, RequestHead};
@@ -230,7 +230,7 @@ impl Decoder {
     fn begin(&mut self, found: Found, limits: &DecodeLimits) -> Option<Request> {
         let Found { head, target, body, .. } = found;
         let target = match (target, body) {
-            // The body cannot be skipped, so the connection closes.
+            // Closes the connection instead of reading and discarding the body.
             (Err(failure), Some(_)) => return Some(self.close(head, failure)),
             (Err(failure), None) => return Some(Request::new(head, Err(failure), 0)),
             (Ok(target), _) => target,

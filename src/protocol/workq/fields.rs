@@ -1,5 +1,5 @@
-//! The fields of Workq commands: their syntax and limits, and the error for an invalid field. The UUID of a job is
-//! chosen by a client, or derived from the job ID.
+//! The fields of Workq commands: their syntax and limits, and the error for an invalid field. A client chooses the UUID
+//! of a job, or the server derives the UUID from the job ID.
 
 use super::reply::{self, Words};
 use super::Uuid;
@@ -48,7 +48,7 @@ pub fn id_version(id: Uuid) -> Result<Uuid, Words> {
     is_rfc(&id).then_some(id).ok_or(reply::INVALID_ID)
 }
 
-/// Rejects UUIDs that look as if derived from a job ID.
+/// Rejects UUIDs that the server could derive from a job ID.
 pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     id_version(id)?;
     underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
@@ -62,7 +62,7 @@ pub fn ttr_range(millis: u64) -> Result<Span, Words> {
     (1..=MAX_TTR).contains(&millis).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTR)
 }
 
-/// A time in milliseconds beyond the range of the engine's clock never ends.
+/// A time to live beyond the range of the engine's clock never ends.
 pub fn ttl_range(millis: u64) -> Result<Span, Words> {
     (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
 }

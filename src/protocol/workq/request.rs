@@ -10,7 +10,7 @@ use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
 /// The maximum length of a line in bytes, including CR LF. The original server's limit for a whole command.
 pub const MAX_LINE: usize = 1_058_576;
-/// The caller passes an incomplete line of at most this many bytes again. The decoder stores longer lines of `lease`.
+/// The caller passes an incomplete line of at most this many bytes again. The decoder stores longer lines itself.
 const MAX_REPEATED: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl Decoder {
         (None, Request { command: Command::Close(answer), data: Body::default() })
     }
 
-    /// The line ends in LF. Returns `None` if decoding continues in the new `state`.
+    /// `line` ends with LF. Returns `None` if decoding continues in the new `state`.
     fn line(&mut self, line: &[u8], input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));

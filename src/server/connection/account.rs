@@ -15,7 +15,7 @@ const DISCARDED: u64 = 1 << 20;
 
 const LAST_READS: usize = 16;
 
-/// A list is long from this size in bytes on. Shorter lists take only a few turns, and need not wait for longer ones.
+/// The minimum size of a long list in bytes. Shorter lists take only a few turns, and need not wait for long lists.
 const LONG_LIST: u64 = 512 * 1024;
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Connection {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Reads the remaining input: closing a TCP connection with unread input would reset it and could lose replies.
+    /// Reads the remaining input: otherwise, closing a TCP connection would reset it, and replies could be lost.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;

@@ -6,7 +6,7 @@ use slab::Slab;
 use super::{Connection, Hub, Output, ThreadScratch, MIN_READ};
 
 impl ThreadScratch {
-    /// Executes the commands of a shared turn, and sends the replies. Commands become pending if the turn has no steps.
+    /// Executes the commands of a shared turn, and sends the replies. Commands stay pending if no steps are left.
     pub fn run_shared(&mut self, connections: &mut Slab<Connection>, hub: &Hub) {
         // The turn of the first connection executes the commands of the others.
         let (number, command, end) = self.joined.remove(0);

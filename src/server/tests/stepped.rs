@@ -95,7 +95,7 @@ impl Stepped {
         self.hub.commit(&mut self.scratch.out);
     }
 
-    /// Works once like the timer thread. Returns `false` if the engine has no deferred work.
+    /// Performs one pass of the timer thread. Returns `false` if the engine has no deferred work.
     pub fn timer(&mut self) -> bool {
         let left = self.hub.turn(&mut self.scratch, |core, _, _| core.engine.has_deferred());
         self.hub.clear_discarded();
@@ -122,7 +122,7 @@ impl Stepped {
         }
     }
 
-    /// Works once like the writer thread, which does not sync the log.
+    /// Performs one pass of the writer thread, which does not sync the log.
     pub fn write(&mut self) {
         if let Some(log) = &self.hub.log {
             log.wal.write(&*self.hub);
@@ -130,7 +130,7 @@ impl Stepped {
         }
     }
 
-    /// Does the work of the segment thread once.
+    /// Performs one pass of the segment thread.
     pub fn segments(&mut self) {
         if let Some(log) = &self.hub.log {
             self.make_segments(log);
@@ -177,7 +177,7 @@ impl Stepped {
         self.hub.with_engine(|engine, _| engine.undrain());
     }
 
-    /// `None` if jobs are kept in memory only.
+    /// Returns the log, or `None` if jobs are kept only in memory.
     pub fn wal(&self) -> Option<&Wal> {
         self.hub.log.as_ref().map(|log| &log.wal)
     }

@@ -138,9 +138,9 @@ fn meminfo_total(text: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Returns the memory limits of the control groups in `/proc/self/cgroup` and of their parents, as far as the mounts in
-/// `/proc/self/mountinfo` show them. In a container, the mount may start at the container's own group, whose path is
-/// then not part of the file names.
+/// Returns the files with the memory limits of the control groups in `/proc/self/cgroup` and of their parents, as far
+/// as the mounts in `/proc/self/mountinfo` show them. In a container, the mount may start at the container's own group,
+/// whose path is then not part of the file names.
 fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     if mounts.is_empty() {
