@@ -211,8 +211,8 @@ fn run_in_cluster(cluster: &Cluster, mut settings: Settings, mut signals: Signal
 }
 
 /// Serves until a signal stops the server. With `can_end`, a client or the end of the last job can also stop the
-/// server. On SIGHUP, `reopens` reopens the log and `reloads` reloads files. Without these flags, SIGHUP stops a server
-/// that has no service manager. `leaving` is called when the server begins to stop.
+/// server. With `reopens`, SIGHUP reopens the log; with `reloads`, SIGHUP reloads files. Without these flags, SIGHUP
+/// stops a server that has no service manager. `leaving` is called when the server begins to stop.
 fn serve(
     server: &Server,
     mut signals: Signals,

@@ -64,7 +64,7 @@ enum Frame {
 }
 
 impl Frame {
-    /// Moves the position past a line. Returns `true` if the line marks the begin or the end of the file.
+    /// Moves the position past a line. Returns `true` if the line marks the start or the end of the file.
     fn follow(&mut self, words: &[Word]) -> Result<bool, Invalid> {
         let only = if let [word] = words { word.text } else { "" };
         let (next, is_mark) = match (*self, only) {
@@ -329,7 +329,7 @@ mod tests {
         let lines: String = (0..NAMES).map(|number| format!("n{number} {} look\n", token(number))).collect();
         COMPARED.set(0);
         let table = table(&lines);
-        // The hash map compares a digest only with digests of the same hash value.
+        // The hash map compares a digest only with digests that have the same hash value.
         assert!(COMPARED.get() <= NAMES, "{} comparisons to read {NAMES} lines", COMPARED.get());
         COMPARED.set(0);
         for number in 0..2 * NAMES {

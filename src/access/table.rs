@@ -126,7 +126,7 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Replaces the client's identity by the token's. For an invalid token, removes the identity and returns `false`.
+    /// Replaces the client's identity with the token's. For an invalid token, removes the identity and returns `false`.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let credential = Credential::Token(digest);
         let entry = self.table.credential(&credential).filter(|_| self.takes_tokens).cloned();
@@ -145,7 +145,7 @@ impl ClientAccess {
         std::mem::take(&mut self.failed)
     }
 
-    /// Returns `false` if the client must be disconnected, because it has lost its name, its credential, or a right.
+    /// Returns `false` if the client must be disconnected: it has lost its name, its credential, or a right.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
         let renewed = |(old, credential): &(Arc<Entry>, Credential)| {

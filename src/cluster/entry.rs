@@ -79,7 +79,7 @@ pub enum Operation<'a> {
     Truncate(&'a str, u64),
     Rename(&'a str, &'a str),
     Remove(&'a str),
-    /// Copies the end of the second file, from the second offset on, to the first offset of the first file.
+    /// Copies the second file, from the second offset to its end, to the first file at the first offset.
     Copy(&'a str, u64, &'a str, u64),
 }
 

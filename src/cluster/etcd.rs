@@ -84,7 +84,7 @@ impl Location {
                 (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
                 (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
                 (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
-                // A question mark before an `@` is part of the password.
+                // `word` can be part of a password that contains a question mark, so the message omits it.
                 _ if query.contains('@') => return Err(invalid()),
                 _ => return Err(format!("invalid journal: {shown}; unknown parameter {word}")),
             }
@@ -152,7 +152,7 @@ impl Etcd {
         self.key(&format!("log/{seq:016x}"))
     }
 
-    // A key's version is the number of writes to the key. An omitted version is 0, and an omitted result is `EQUAL`.
+    // A key's version counts its writes. In a comparison, an omitted version is 0, and an omitted result is `EQUAL`.
 
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))

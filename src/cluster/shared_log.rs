@@ -53,7 +53,7 @@ pub struct SharedSpace {
 }
 
 impl SharedSpace {
-    /// Segments may be added as long as the total space used does not exceed this many bytes.
+    /// Returns the maximum total space, in bytes, up to which segments may be added.
     pub fn for_segments(&self) -> u64 {
         // A fifth of the quota is reserved for deletes.
         self.quota - self.quota / 5

@@ -71,7 +71,7 @@ struct Entry {
 struct Position {
     head: Head,
     end: Seq,
-    /// The writer of the entry at `end`, and the writer's number of this entry. `None` if the entry is the claim.
+    /// The writer of the entry at `end`, and the number that the writer gave to it. `None` if the entry is the claim.
     last: Option<(u64, u64)>,
     created: BTreeMap<String, Seq>,
     kind: EntryKind,
@@ -172,7 +172,7 @@ impl Shipper {
         Ok(())
     }
 
-    /// Appends an operation on a file that no queued operation uses.
+    /// Appends an operation immediately. Queued operations must not use the same file.
     fn append_one(&self, operation: &Operation) -> io::Result<()> {
         self.append(EntryKind::Operations, &operation.encode())
     }

@@ -9,8 +9,8 @@ pub mod standby;
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 
 /// The C library calls this function before it starts Rust's runtime. The runtime would abort if /dev/null is missing,
-/// as in a minimal container. Without replacements, the first socket or binlog file would get the number of a
-/// standard file, and log lines would be written to it.
+/// as in a minimal container. Without replacements, the first socket or binlog file would get the number of a standard
+/// file, and would receive log lines.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 #[used]

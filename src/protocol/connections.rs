@@ -242,7 +242,7 @@ pub struct VisibleSums {
 }
 
 impl VisibleSums {
-    /// Adds further tubes to the sums. Returns the sums after the last tube.
+    /// Adds further tubes to the sums. Returns `None` until all tubes have been added.
     pub fn advance(&mut self, context: &mut Context) -> Option<Stats> {
         if context.sees_all() {
             return Some(context.stats());

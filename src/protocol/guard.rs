@@ -40,7 +40,7 @@ pub fn check(command: &impl ProtocolCommand, id: Option<CommandId>, at: &mut usi
     if access.rights().is_none() {
         return Some(if command.allows_anonymous() { Ok(()) } else { Err(Denied::Unknown) });
     }
-    // A group requires the right to put jobs into the tube of this name.
+    // A group requires the right to put jobs into the tube with the group's name.
     let mut groups = command.tags().into_iter().flat_map(|tags| &tags.options.groups);
     if let Err(denied) = groups.try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text()))) {
         return Some(Err(denied));

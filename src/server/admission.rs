@@ -224,7 +224,7 @@ mod tests {
         assert!(!self::admission(10, None).keep_descriptors(20, 8, 28));
     }
 
-    /// Clients reconnect while the server starts.
+    /// Clients that reconnect while the server starts already use descriptors.
     #[test]
     fn early_connections_do_not_lower_the_limit() {
         let admission = admission(10, None);
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(evict(0, &mut old, 1, at(900)), [], "three without a request are enough");
         assert_eq!(evict(1, &mut young, 1, at(1000)), [], "they have sent requests");
         assert_eq!(evict(0, &mut old, 1, at(1001)), [0, 1, 2], "used connections are not spared for others");
-        // A connection that has not reached its thread yet may still lose its place.
+        // A connection that no thread has reported yet counts as unused, so used connections are spared at first.
         admission.admit(&far, true).expect("a place");
         assert_eq!(evict(0, &mut old, 1, at(2000)), []);
         assert_eq!(evict(0, &mut old, 1, at(3999)), []);

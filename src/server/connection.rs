@@ -34,7 +34,7 @@ const COMMAND: u64 = 8;
 /// The approximate number of bytes that are read from one connection while other connections wait.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-/// The maximum number of consecutive turns of a connection, and the number if other connections have queued work.
+/// The maximum number of consecutive turns of a connection, and the maximum if other connections have queued work.
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
@@ -444,7 +444,7 @@ impl Connection {
         true
     }
 
-    /// Sends the replies of a turn. The caller is about to overwrite the input of the turn.
+    /// Sends the replies of a turn. Pending requests copy their bodies before the caller overwrites the input.
     #[inline(always)] // for speed
     fn finish(&mut self, input: &[u8], out: &mut Output, has_output: bool, hub: &Hub) {
         if self.has_pending() {

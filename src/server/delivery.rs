@@ -36,9 +36,9 @@ const DISCARDED: u64 = 64 * 1024;
 /// Limits of unread event bytes. A client above its limit is disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventLimits {
-    /// For a socket that accepts data.
+    /// The limit for a socket that accepts data.
     pub reading: usize,
-    /// For a socket that accepted nothing at the last attempt.
+    /// The limit for a socket that accepted nothing at the last attempt.
     pub stuck: usize,
 }
 
@@ -326,7 +326,7 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token as usize));
     }
 
-    /// With `more`, the owner has work, and is notified when it can continue. Otherwise, no event wakes the owner.
+    /// `more` means that the owner has work and must be notified when it can continue. If not, nothing wakes it.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.writer != Writer::None || state.length() > 0;

@@ -203,7 +203,7 @@ impl Durability {
             released.extend(held.pop_front());
         }
         if self.wal.is_failing() {
-            // All changes are valid. Only acknowledgments of new jobs and of results must wait until the disk recovers.
+            // All changes are kept. Only acknowledgments of new jobs and of results must wait until the disk recovers.
             let all = std::mem::take(&mut *held).into_iter();
             let (keep, released_now): (_, VecDeque<HeldReply>) = all.partition(|reply| reply.promise.is_put);
             *held = keep;

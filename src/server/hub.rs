@@ -227,7 +227,7 @@ impl Hub {
                     break all;
                 }
             };
-            // With a manual clock, each deadline has its own time.
+            // A manual clock stops at each deadline, so do not pause.
             if all && !self.clock.is_manual() {
                 core.rests_until = now + TICK_REST;
             }

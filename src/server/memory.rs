@@ -14,7 +14,7 @@ const MAX_KEPT: u64 = 64 << 20;
 /// Buffers, excluding incomplete bodies, can use 1/`BUFFERS` of the limit.
 const BUFFERS: u64 = 4;
 
-/// One connection can use 1/`SHARE` of the remaining buffer space, so that some is always left for others.
+/// One connection can use 1/`SHARE` of the remaining buffer space, so that some space is left for others.
 const SHARE: u64 = 8;
 
 /// This many bytes can be read without free memory, because a command that frees memory must be read first.

@@ -35,7 +35,7 @@ const VACANT: u32 = u32::MAX;
 
 pub(super) const EVENTS: usize = 256;
 
-/// The initial capacity of a thread's table. malloc maps such a table separately, so growth does not fragment a heap.
+/// The initial capacity of a thread's table. malloc maps tables of this size separately, so heaps do not fragment.
 const FIRST_CONNECTIONS: usize = 4096;
 
 /// The number of queued connections that are served before changes are written to the log.
@@ -263,7 +263,7 @@ impl PoolThread {
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns droppable connections in dropping order: `true` if unauthenticated, the bytes, the silence, and the key.
+    /// Returns the connections to drop, in order: `true` if unauthenticated, used bytes, idle time, and key.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {

@@ -26,7 +26,7 @@ impl CommandEntry {
         note
     }
 
-    /// If the tube is unknown, records the tube of the job that the command names or, in beanstalk, the reply names.
+    /// If the tube is unknown, records the tube of the job that the command or, for beanstalk, the reply names.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| noted_job(&self.reply).filter(|_| is_beanstalk));
@@ -35,7 +35,7 @@ impl CommandEntry {
         }
     }
 
-    /// Call with the engine unlocked.
+    /// Must be called with the engine unlocked.
     pub fn log(self) {
         let LogSubject { id, tube, size, numbers, .. } = self.subject;
         let tube = tube.map(|tube| String::from_utf8_lossy(&tube).into_owned());

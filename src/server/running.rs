@@ -19,7 +19,7 @@ use crate::protocol::Wire;
 use crate::shared::lock_order::{Mutex, SERVER};
 use crossbeam_channel::unbounded;
 
-/// The stack size of a thread in bytes, several times what the deepest call needs.
+/// The stack size of a thread in bytes, several times as much as the deepest call needs.
 const STACK: usize = 256 * 1024;
 
 /// The time limit for connections that are delayed or never arrive.

@@ -1,5 +1,5 @@
-//! Connections whose next command waits for log space, or until a shared log has stored its large body. While the
-//! command waits, the pool thread serves other connections, so a slow disk does not block them.
+//! Connections whose next command waits until the log has space, or until a shared log has stored a large body. While
+//! the command waits, the pool thread serves other connections, so a slow disk does not block them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -206,7 +206,7 @@ struct StagingState {
 }
 
 impl Staging {
-    /// Makes the connection wait until `body` is stored. Call with the engine locked.
+    /// Makes the connection wait until `body` is stored. The engine must be locked.
     pub fn wait(&self, body: Arc<Box<[u8]>>, outbox: &Arc<Outbox>) {
         outbox.await_space();
         self.state.lock().waiting.push_back((body, outbox.clone()));

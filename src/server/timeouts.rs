@@ -43,7 +43,7 @@ pub type HttpState = (u64, AwaitedPart);
 pub struct HttpConnection {
     pub number: usize,
     seen: HttpState,
-    /// The start of the wait. Progress within a body or a reply does not restart it: a slow client could go on forever.
+    /// The start of the wait. Progress within a body or a reply does not restart it: slow clients could stay forever.
     since: Instant,
     limit: Duration,
 }

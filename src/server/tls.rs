@@ -132,7 +132,7 @@ pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
     /// An incomplete record, or incomplete handshake messages.
     incoming: Vec<u8>,
-    /// Bytes in the encryption state: data of the handshake, and then the peer's certificates.
+    /// The bytes that the TLS state uses: data of the handshake, and then the peer's certificates.
     held: u64,
     outgoing: Vec<u8>,
     /// Plaintext bytes in `outgoing`, which count as unsent until all of `outgoing` is sent.

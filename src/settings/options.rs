@@ -281,7 +281,7 @@ fn finish(settings: &mut Settings) -> Result<(), String> {
     Err(problem.to_owned())
 }
 
-/// Accepts the `FORMS`, and URLs of client libraries.
+/// Accepts the forms in `FORMS`, and the URLs of client libraries.
 fn address(text: &str) -> Result<Address, String> {
     let wrong = |reason: &str| format!("invalid address: {text}; {reason}");
     let secure = ["tls:", "beanstalks://"].iter().find_map(|scheme| text.strip_prefix(scheme));

@@ -52,7 +52,7 @@ impl FilePlace {
         loop {
             let is_safe = can_only_root_change(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // A link in /proc to an open file, to which /dev/stdout leads, may have no path as its target.
+            // A link in /proc to an open file (/dev/stdout leads to one) may not contain a path.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),

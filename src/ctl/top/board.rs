@@ -68,7 +68,7 @@ pub struct Boards {
 }
 
 impl Boards {
-    /// Returns clients that have reserved a job or wait for one, or that are silent although they watch a ready job.
+    /// Returns clients that have reserved or await a job, or that are silent although a watched tube has ready jobs.
     pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Rows {
         self.with_ready.retain(|tube| names.binary_search(tube).is_ok());
         for (tube, stats) in tubes {

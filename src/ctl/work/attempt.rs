@@ -52,7 +52,7 @@ pub trait Attempt {
     }
 }
 
-/// Strings are error messages of attempts.
+/// The strings are error messages of attempts.
 pub(super) enum Outcome {
     Done,
     Failed(String),

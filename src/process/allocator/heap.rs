@@ -34,7 +34,7 @@ impl ProgramHeap {
     }
 
     pub fn give_back(&self) {
-        // SAFETY: the call touches only free memory, and no other thread is in the heap.
+        // SAFETY: the call touches only free memory, and the lock keeps other threads out of the heap.
         unsafe { self.small().trim(0) };
     }
 

@@ -251,7 +251,7 @@ impl ProtocolCommand for Command {
 #[derive(Debug)]
 pub enum Long {
     Kick(Kick),
-    // `None` until listing all tubes at once has failed.
+    // `None` until an attempt to list all tubes in one step has failed.
     ListTubes(Option<PartialList>),
     StatsTubes(PartialList),
     Stats(Box<VisibleSums>),

@@ -109,7 +109,7 @@ table! {
 
 const NO_ROW: u8 = u8::MAX;
 
-/// Linked lists of rows by first letter: the first row of each letter, and the row after each row.
+/// Linked lists of the rows with the same first letter: the first row of each list, and the next row after each row.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);

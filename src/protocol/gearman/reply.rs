@@ -41,7 +41,7 @@ pub const NO_RESULT_JOB: Fault = fault("JOB_NOT_FOUND", "Job given in work resul
 pub const NO_DATA_JOB: Fault = fault("JOB_NOT_FOUND", "Job does not exist on server");
 pub const NO_EXCEPTION_JOB: Fault = fault("JOB_NOT_FOUND", "An exception was received for a job that does not exist");
 
-// For input on which gearmand closes the connection without a reply, hangs, or continues silently.
+// Errors for input on which gearmand closes the connection without a reply, hangs, or continues silently.
 pub const UNKNOWN_KIND: Fault = fatal("INVALID_COMMAND", "Unknown packet type");
 pub const FEW_ARGUMENTS: Fault = fatal("INVALID_PACKET", "Not enough arguments");
 pub const LARGE_PACKET: Fault = fatal("ARGUMENT_TOO_LARGE", "Packet is larger than the server takes");
@@ -119,7 +119,7 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || name == b".");
 }
 
-/// Appends a name before a space. In the list of workers, a colon separates IDs from functions.
+/// Appends a name that a space follows. Escapes the name `:`, because a colon precedes functions in lists of workers.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || byte == b' ' || name == b":");
 }

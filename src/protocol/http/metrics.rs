@@ -122,7 +122,7 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
     Metric { name, kind, help, shared, write: () }
 }
 
-/// The number of passes over the tubes if too many match. Each pass shows the tubes with one value of `rank`.
+/// The number of passes over the tubes if too many tubes match. Each pass shows the tubes with one value of `rank`.
 const RANKS: u8 = 3;
 /// The memory that each name in `shown` uses in addition to its length, in bytes.
 const SHOWN_COST: u64 = 48;

@@ -230,7 +230,7 @@ impl Decoder {
     fn begin(&mut self, found: Found, limits: &DecodeLimits) -> Option<Request> {
         let Found { head, target, body, .. } = found;
         let target = match (target, body) {
-            // Closes the connection instead of reading and discarding the body.
+            // Close the connection instead of reading and discarding the body.
             (Err(failure), Some(_)) => return Some(self.close(head, failure)),
             (Err(failure), None) => return Some(Request::new(head, Err(failure), 0)),
             (Ok(target), _) => target,

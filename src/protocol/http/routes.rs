@@ -1,4 +1,4 @@
-//! The HTTP routes, with the method, the path, the arguments and the required right of each.
+//! The HTTP routes, with the method, the path, the arguments and the required right of each route.
 
 use super::action::Method::{self, Get, Post};
 use super::action::{once, wrong, Arguments, HttpAction, HttpTarget, Parsed, RequestTarget};

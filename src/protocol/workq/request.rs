@@ -8,7 +8,7 @@ use crate::protocol::counters::FIRST_WORKQ;
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// The maximum length of a line in bytes, including CR LF. The original server's limit for a whole command.
+/// The maximum length of a line in bytes, including CR LF: the original server's limit for a whole command.
 pub const MAX_LINE: usize = 1_058_576;
 /// The caller passes an incomplete line of at most this many bytes again. The decoder stores longer lines itself.
 const MAX_REPEATED: usize = 4 * 1024;

@@ -76,7 +76,7 @@ fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output)
     reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
 }
 
-/// Returns `None` if the job has expired. The last value of the engine's clock means never.
+/// Returns `None` if the job has expired. The result is less than `Time::NEVER`, which means that a job never starts.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);
     let is_expired = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());

@@ -1,5 +1,5 @@
-//! Turns that several connections share. With many pool threads, the engine's lock and data would move between
-//! processors at each turn of a single connection.
+//! Turns that several connections share. With many pool threads, the engine's lock and data would otherwise move
+//! between processors for the turn of each connection.
 
 use slab::Slab;
 
