@@ -171,7 +171,7 @@ pub struct Config {
     /// belong to the server.
     pub resident: Option<fn() -> u64>,
     #[doc(hidden)]
-    /// A function that prepares the binlog directory. The server calls it as the user `user`, before it opens the binlog.
+    /// A function that prepares the binlog directory. Runs as the user `user`, before the server opens the binlog.
     pub prepare_log: Option<fn(&Path) -> io::Result<()>>,
     #[doc(hidden)]
     /// The number of engine steps, about 0.1 µs each, after which a long command is interrupted to serve other
