@@ -21,7 +21,7 @@ use super::durability::{Bell, Durability};
 use super::gate::{LogLimit, Unauthenticated};
 use super::hub::{Core, Hub, TurnScratch};
 use super::listener::{Arrival, Arrivals};
-use super::timeouts::{HttpConnections, Idle, Probation, MAX_CLOSED};
+use super::timeouts::{AwaitedPart, HttpConnections, Idle, Probation, MAX_CLOSED};
 #[cfg(feature = "tls")]
 use super::tls::TlsSession;
 use crate::access::AccessTable;
@@ -503,7 +503,10 @@ impl PoolThread {
         let (over, wait) = self.http.check(now, |number| connections[number].awaited());
         let Some(over) = over else { return Some(wait) };
         for number in over {
-            log::info!("{}: closed: it took too long", self.connections[number].outbox.peer);
+            let connection = &self.connections[number];
+            let is_idle = matches!(connection.awaited(), (1.., AwaitedPart::Client(0)));
+            let level = if is_idle { Level::Debug } else { Level::Info };
+            log::log!(level, "{}: closed: it took too long", connection.outbox.peer);
             self.close(number);
         }
         for number in self.hub.admission.evict_http(self.number, &self.http.all, now) {
