@@ -140,9 +140,9 @@ impl PoolThread {
                     None => return,
                 }
             }
-            let due =
-                [self.close_idle(), self.drop_heavy(), self.close_http(Instant::now), self.close_unauthenticated()];
-            let patience = due.into_iter().chain([self.renew()]).flatten().min();
+            let http = self.close_http(Instant::now);
+            let due = [self.close_idle(), self.drop_heavy(), http, self.close_unauthenticated(), self.renew()];
+            let patience = due.into_iter().flatten().min();
             self.owner.will_sleep();
             let rests = self.queue.is_empty() && self.inbox.is_empty();
             let wait = if rests && self.quiescing.is_empty() { patience } else { Some(Duration::ZERO) };
