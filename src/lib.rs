@@ -9,7 +9,7 @@
 mod access;
 mod binlog;
 // Internal items are documented only where the name is not enough. The public interface is fully documented.
-#[deny(missing_docs)]
+#[cfg_attr(not(feature = "test-support"), deny(missing_docs))]
 mod client;
 mod cluster;
 mod ctl;
@@ -42,4 +42,6 @@ pub mod internals {
     export!(access, binlog, cluster, ctl, engine, protocol, server);
     export!(config in settings, gearmand in settings, options in settings);
     export!(base64 in shared, files in shared, system in shared);
+    #[cfg(feature = "test-support")]
+    export!(client);
 }

@@ -9,6 +9,8 @@ mod calls;
 mod conversation;
 #[path = "fuzz/files.rs"]
 mod files;
+#[path = "fuzz/peers.rs"]
+mod peers;
 #[path = "fuzz/targets.rs"]
 mod targets;
 

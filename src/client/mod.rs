@@ -88,7 +88,8 @@ impl Client {
         Ok(client)
     }
 
-    pub(crate) fn over(transport: Transport) -> Client {
+    #[doc(hidden)]
+    pub fn over(transport: Transport) -> Client {
         Client { stream: BufReader::new(transport), memory: u64::MAX }
     }
 

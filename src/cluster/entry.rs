@@ -210,7 +210,7 @@ impl Run {
         while let Some(operation) = Operation::decode(&mut operations) {
             match (&mut self.open, operation) {
                 (Some((name, offset, bytes)), Operation::Write(other, at, more))
-                    if name == other && *offset + bytes.len() as u64 == at =>
+                    if name == other && offset.checked_add(bytes.len() as u64) == Some(at) =>
                 {
                     bytes.extend(more);
                 }

@@ -18,7 +18,7 @@ mod shipping;
 mod status;
 
 pub use active::Active;
-pub use entry::{merge, EntryKind, Head};
+pub use entry::{merge, EntryKind, Head, Operation};
 pub use etcd::{Etcd, Location};
 #[cfg(any(test, feature = "test-support"))]
 pub use fake_log::{Faults, MemoryLog};

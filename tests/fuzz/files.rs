@@ -70,7 +70,7 @@ fn start_twice(disk: &Disk) {
 }
 
 /// Removes a piece from `bytes`. The first byte is the length of the piece.
-fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
+pub fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     let Some((&length, rest)) = bytes.split_first() else { return &[] };
     let (piece, rest) = rest.split_at(rest.len().min(length.into()));
     *bytes = rest;

@@ -1,17 +1,17 @@
 //! The list of fuzz targets by name.
 //!
-//! Also contains short targets. A target must be deterministic, must not access files or networks, and must panic on an
-//! error.
+//! Also contains short targets. A target must be deterministic, must not access files or networks except socket
+//! pairs, and must panic on an error.
 
 use beanpole::internals::access::{self, Accounts, Right};
 use beanpole::internals::protocol::Wire;
 use beanpole::internals::{gearmand, options};
 
-use crate::{calls, conversation, files};
+use crate::{calls, conversation, files, peers};
 
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 12] = [
     ("beanstalk", |bytes| conversation::hold(Wire::Beanstalk, bytes)),
     ("gearman", |bytes| conversation::hold(Wire::Gearman, bytes)),
     ("workq", |bytes| conversation::hold(Wire::Workq, bytes)),
@@ -21,6 +21,9 @@ pub const TARGETS: [Target; 9] = [
     ("options", command_line),
     ("access", access_file),
     ("engine", calls::make),
+    ("entry", peers::entry),
+    ("response", peers::response),
+    ("reply", peers::reply),
 ];
 
 /// Splits the input at zero bytes, and parses the words as the command line of beanpole and of gearmand.

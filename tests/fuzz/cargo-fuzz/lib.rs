@@ -8,6 +8,8 @@ mod calls;
 mod conversation;
 #[path = "../files.rs"]
 mod files;
+#[path = "../peers.rs"]
+mod peers;
 #[path = "../targets.rs"]
 mod targets;
 

@@ -1,0 +1,140 @@
+//! Messages of peers: entries of a cluster's shared log, HTTP responses to a client, and replies of a beanstalk server.
+//!
+//! Owns the socket pairs over which the clients read the input. Reading must end, and bad input must cause an error.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use beanpole::internals::client::{Exchange, Keep, Transport};
+use beanpole::internals::cluster::{merge, EntryKind, Head, Operation};
+use beanpole::Client;
+
+use crate::files::piece;
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Later bytes of a file are ignored.
+const MAX_FILE: u64 = 1 << 12;
+
+/// Executes operations, each of which must be equal after it has been encoded and decoded.
+fn execute(mut operations: &[u8], files: &mut Files) {
+    let write = |file: &mut Vec<u8>, at: u64, bytes: &[u8]| {
+        for (place, byte) in (at..MAX_FILE).zip(bytes) {
+            file.resize(file.len().max(place as usize + 1), 0);
+            file[place as usize] = *byte;
+        }
+    };
+    while let Some(operation) = Operation::decode(&mut operations) {
+        let encoded = operation.encode();
+        assert_eq!(Operation::decode(&mut &*encoded).as_ref(), Some(&operation));
+        match operation {
+            Operation::Create(name, size) => {
+                files.insert(name.to_owned(), vec![0; size.min(MAX_FILE) as usize]);
+            }
+            Operation::Write(name, at, bytes) => write(files.entry(name.to_owned()).or_default(), at, bytes),
+            Operation::Truncate(name, length) => {
+                files.entry(name.to_owned()).or_default().resize(length.min(MAX_FILE) as usize, 0);
+            }
+            Operation::Rename(name, to) => {
+                if let Some(file) = files.remove(name) {
+                    files.insert(to.to_owned(), file);
+                }
+            }
+            Operation::Remove(name) => drop(files.remove(name)),
+            Operation::Copy(name, at, from, start) => {
+                let source = files.get(from).and_then(|file| file.get(start.min(MAX_FILE) as usize..));
+                let source = source.unwrap_or_default().to_owned();
+                write(files.entry(name.to_owned()).or_default(), at, &source);
+            }
+        }
+    }
+}
+
+/// Each piece of the input contains the operations of an entry. A merged entry must have the effect of all entries.
+pub fn entry(mut bytes: &[u8]) {
+    // A damaged entry or an entry of a later version must not cause a panic.
+    if let Some((head, operations)) = Head::open(bytes) {
+        assert_eq!(head.seal(operations), bytes);
+    }
+    let (mut entries, mut one_by_one) = (Vec::new(), Files::new());
+    while !bytes.is_empty() {
+        let operations = piece(&mut bytes);
+        let number = entries.len() as u64 + 1;
+        let head = Head { kind: EntryKind::Operations, epoch: 1, writer: 2, number };
+        let entry = head.seal(operations);
+        assert_eq!(Head::open(&entry), Some((head, operations)));
+        execute(operations, &mut one_by_one);
+        entries.push((number, entry));
+    }
+    let merged = merge(&entries, 1, 2);
+    assert_eq!(merged.len(), usize::from(entries.len() > 1));
+    if let Some(merged) = merged.first() {
+        assert_eq!((merged.first, merged.last), (1, entries.len() as u64));
+        let (head, operations) = Head::open(&merged.entry).expect("a sealed entry");
+        assert_eq!((head.kind, head.number), (EntryKind::Merged, merged.last));
+        let (count, operations) = operations.split_first_chunk().expect("a count");
+        assert_eq!(u64::from_le_bytes(*count), merged.last);
+        let mut at_once = Files::new();
+        execute(operations, &mut at_once);
+        assert_eq!(at_once, one_by_one);
+    }
+}
+
+/// Returns a connection from which the client reads `bytes` and the end of the stream, and the other end.
+fn connection(bytes: &[u8]) -> (Transport, UnixStream) {
+    let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
+    theirs.write_all(bytes).expect("a few bytes");
+    theirs.shutdown(Shutdown::Write).expect("a socket");
+    (Transport::Plain(OwnedFd::from(ours).into()), theirs)
+}
+
+pub fn response(bytes: &[u8]) {
+    let run = |keep| {
+        let (stream, _theirs) = connection(bytes);
+        let mut exchange = Exchange::new(stream, Instant::now() + Duration::from_secs(60));
+        exchange.run("GET / HTTP/1.1\r\n\r\n", b"", keep).ok()
+    };
+    let (whole, start) = (run(Keep::All(100)), run(Keep::Start(100)));
+    if let Some(start) = &start {
+        assert!(start.body.len() <= 100 && (100..1000).contains(&start.status), "{}", start.status);
+    }
+    if let Some(whole) = whole {
+        let start = start.expect("a response that can be read completely");
+        assert_eq!((whole.status, whole.body, whole.retry_after), (start.status, start.body, start.retry_after));
+    }
+}
+
+/// Reads the input as replies, and as the reply to each command.
+pub fn reply(bytes: &[u8]) {
+    let (stream, _theirs) = connection(bytes);
+    let mut client = Client::over(stream);
+    let mut length = 0;
+    while let Ok(reply) = client.reply() {
+        assert!(!reply.line.contains('\n'));
+        length += reply.line.len() + reply.body.len() + 2;
+    }
+    assert!(length <= bytes.len());
+    let commands: [fn(&mut Client) -> bool; 12] = [
+        |client| client.put(b"a", 0, 0, 1).is_ok(),
+        |client| client.put_tagged(b"a", 0, 0, 1, &Default::default()).is_ok(),
+        |client| client.reserve(Some(0)).is_ok(),
+        |client| client.reserve_batch(3, Some(0)).is_ok(),
+        |client| client.delete(1).is_ok(),
+        |client| client.fail(1, 0, b"why").is_ok(),
+        |client| client.wait(1, 0).is_ok(),
+        |client| client.list_jobs("t", "ready", 0, 3).is_ok(),
+        |client| client.extensions().is_ok(),
+        |client| client.peek(1).is_ok(),
+        |client| client.kick(1).is_ok(),
+        |client| client.figure("stats", "pid").is_ok(),
+    ];
+    for (number, command) in commands.into_iter().enumerate() {
+        let (stream, _theirs) = connection(bytes);
+        let is_ok = command(&mut Client::over(stream));
+        assert!(!is_ok || bytes.contains(&b'\n'), "command {number}");
+    }
+}
