@@ -2,8 +2,8 @@
 //!
 //! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. callgrind counts the instructions
 //! of a short and of a long run, and the difference excludes the startup costs. Memory is the growth of the resident
-//! set. Only comparisons of the static program with the dynamic program use time, because callgrind counts a copy as
-//! one instruction. Must not depend on the load of the machine.
+//! set. Only the comparisons of the static program with the dynamic program use processor time, because instruction
+//! counts do not show the speed of copies. Must not depend on the load of the machine.
 //!
 //! Run `make budget`, or `cargo bench --bench budget -- PROGRAM [STATIC]` with the paths of optimized programs. The
 //! option `--update` writes the measured values into the table. Needs valgrind and Linux.
@@ -24,8 +24,8 @@ const TOLERANCE: f64 = 2.0;
 /// Like [`TOLERANCE`], but for a table that was measured with another compiler, which generates different code.
 const OTHER_COMPILER: f64 = 10.0;
 
-/// Maximum percentage by which a time can exceed the table. The limit detects the memcpy(3) of musl, with which a drain
-/// takes 9 to 14 % longer (measured in November 2026) and exceeds the table by at least 5.8 %.
+/// Maximum percentage by which a time can exceed the table. The limit detects musl's memcpy(3): in November 2026, it
+/// made a drain 9 to 14 % slower, at least 5.8 % above the value in the table.
 const TIMED_TOLERANCE: f64 = 5.0;
 
 /// The numbers of operations of a short and a long run. Subtracting the measurement of the short run from that of the
@@ -71,7 +71,7 @@ fn size(program: &Path) -> u64 {
 
 fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     let each = |log, work: Work| {
-        // With a log, the segments thread works during some of the runs. The minimum excludes this work.
+        // With a log, the thread that prepares segments works during some of the runs. The minimum excludes this work.
         let times = if log { 3 } else { 1 };
         let least = |operations| (0..times).map(|_| instructions(program, log, work, operations)).min().unwrap_or(0);
         let [short, long] = RUNS.map(least);
@@ -83,7 +83,7 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
         eprintln!("{name}: {}", rows[rows.len() - 1].1);
     }
     rows.push(("bytes per job with a body of 64 bytes", bytes_per_job(program)));
-    // Some runs use a few more pages, which add up to 20 bytes per connection. The minimum excludes these pages.
+    // Some runs use a few more pages, which is up to 20 bytes more per connection. The minimum excludes these pages.
     let least = (0..5).map(|_| bytes_per_connection(program)).min().unwrap_or(0);
     rows.push(("bytes per idle connection", least));
     rows.push(("size of the program in KiB", size(program)));

@@ -14,7 +14,7 @@ mod bursts;
 #[path = "attacks/bystander.rs"]
 mod bystander;
 mod daemon;
-#[allow(dead_code)] // the tests here use only the disk's slowness
+#[allow(dead_code)] // these tests use only the simulated slowness of the disk
 #[path = "durability/disk.rs"]
 mod disk;
 #[path = "attacks/floods.rs"]

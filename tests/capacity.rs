@@ -276,7 +276,7 @@ fn own_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every Linux has").into()
 }
 
-/// Returns the processor time for disconnecting many clients that wait for one job's result. `order` reorders them.
+/// Returns the processor time for disconnecting many clients that wait for one job's result. `order` reorders clients.
 fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let mut engine = Engine::new(Limits::NONE);
     let now = Time::from_nanos(1);

@@ -72,7 +72,7 @@ impl Writer {
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
-    /// Simulates a restart: the writer reads to the end of the log as far as it knows, and claims the log there.
+    /// Simulates a restart: the writer reads the rest of the log and claims the log after the last entry read.
     fn claim(&mut self, log: &MemoryLog) {
         self.active = false;
         self.ahead.clear();
@@ -107,7 +107,7 @@ impl Writer {
             Err(Fail::Conflict) if index > 0 => false,
             Err(_) => match Writer::head_at(log, seq) {
                 Some(found) if found == head => true,
-                // The entry is another writer's. This writer stops without confirming its own entry.
+                // Another writer has written this entry. This writer stops without confirming its own entry.
                 Some(_) => return self.active = false,
                 None => false,
             },

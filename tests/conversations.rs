@@ -106,13 +106,13 @@ fn belong_together(one: &Step, next: &Step) -> bool {
 }
 
 fn sent_at_once(steps: &[Step]) -> Vec<Step> {
-    // Steps before the first send can depend on the input of other clients.
+    // Keeps the steps before the first send, because they can depend on the input of other clients.
     let first = steps.iter().position(|step| matches!(step.what, What::Send(_))).unwrap_or(steps.len());
     let (mut pieces, mut sent, mut got) = (steps[..first].to_vec(), Vec::new(), Vec::new());
     for (index, step) in steps.iter().enumerate().skip(first) {
         match &step.what {
             What::Send(bytes) => sent.extend_from_slice(bytes),
-            // Merged input can cause an earlier reply.
+            // With merged input, the server can reply during a step that expects silence.
             What::Silence if index + 1 < steps.len() => {}
             _ => got.push(step.clone()),
         }
@@ -168,7 +168,7 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
         _ => Address::Unix(path(wire)),
     };
     config.listen = vec![address(Wire::Beanstalk)];
-    // With more than two threads, connections share turns.
+    // With more than two threads, the server executes commands of several connections in one turn.
     config.threads = if number / 2 % 2 == 0 { 1 } else { 4 };
     let speaks = |wire| conversation.steps.iter().any(|step| conversation.wire_of(&step.who) == wire);
     config.gearman.extend(speaks(Wire::Gearman).then(|| address(Wire::Gearman)));

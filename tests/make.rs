@@ -136,7 +136,7 @@ fn a_debian_package_is_built_in_its_own_directory() {
     assert!(packed.contains(build) && tree.join("target/release/beanpole").exists() && !elsewhere.exists());
 }
 
-/// Since version 3.05, sysvinit-utils contains the functions of the init script. Earlier, lsb-base had them.
+/// Since version 3.05, sysvinit-utils contains the functions for init scripts, which lsb-base contained before.
 #[test]
 fn the_debian_package_can_be_installed_with_older_init_functions() {
     let control = fs::read_to_string("pkg/debian/control").unwrap();

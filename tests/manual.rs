@@ -424,7 +424,7 @@ fn the_documented_segment_is_readable() {
     assert_eq!(client.figure("stats", "binlog-state").expect("statistics"), "ok");
     assert_eq!(client.figure("stats", "binlog-records-skipped").expect("statistics"), "0");
     let next = client.put(b"next", 0, 0, 60).expect("a job");
-    // The server skips the reserved IDs, because it may have assigned them if it has not stopped cleanly.
+    // The server skips the reserved IDs, because a server that has not stopped cleanly may have assigned them.
     assert_eq!(next, (1 << 20) + 1);
     assert!(read("man/beanpole-binlog.5").contains("IDs up to 1048576 may be assigned"));
     let begun = fs::read(folder.0.join("segment.0000000002")).expect("a second segment");

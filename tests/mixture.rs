@@ -157,7 +157,7 @@ fn run(seed: u64, host: &str) {
         config.workq = anywhere;
     });
     let (server, clock) = Server::with_manual_clock(doors.with(|config| {
-        // With more than two threads, connections share turns.
+        // With more than two threads, the server executes commands of several connections in one turn.
         config.threads = if seed % 2 == 0 { 2 } else { 3 };
         config.job_retries = Some(2);
     }))

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use daemon::{Daemon, Folder, PROGRAM};
 
-/// Replaces systemctl(1). `stop` stops the server with the process ID `$PID`. The test itself starts it again.
+/// Replaces systemctl(1). `stop` stops the server with the process ID `$PID`. The test itself starts the server again.
 const SYSTEMCTL: &str = r#"systemctl() {
     if [ "$1" = stop ]; then
         kill -TERM "$PID"

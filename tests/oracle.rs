@@ -133,7 +133,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Plays a conversation. Repeats a Gearman conversation, and then sends the input byte by byte.
+/// Plays a conversation. Plays a Gearman conversation again, with its input sent byte by byte.
 fn converse(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> Result<(), String> {
     converse_in(program, folder, number, conversation, false)?;
     match wire(program) {

@@ -285,7 +285,7 @@ fn nested_options_are_not_compared() {
     complain(found.map(|source| format!("{}: use matches!(…, Some(None))", source.path.display())).collect());
 }
 
-/// Hides differences between systems: on macOS, `File::sync_all` and `sync_data` also flush the disk's cache.
+/// `shared/system` hides differences: on macOS, `File::sync_all` and `sync_data` also flush the disk's cache.
 #[test]
 fn only_one_module_depends_on_the_operating_system() {
     const LINUX: [&str; 11] = [
@@ -401,8 +401,8 @@ fn named_paths(module: &str, code: &str) -> Vec<String> {
     named
 }
 
-/// Maps the path of each public name in a directory to the file that defines it. The path begins with that of the
-/// directory, because the directory's main file can re-export the name.
+/// Maps the path of each public name in a directory to the file that defines it. The path of a name begins with the
+/// path of the directory, because the directory's main file can re-export the name.
 fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
     const KINDS: [&str; 8] = ["struct", "enum", "trait", "fn", "const", "type", "static", "use"];
     let mut found = BTreeMap::new();

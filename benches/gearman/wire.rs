@@ -1,9 +1,9 @@
 //! The client side of the Gearman protocol, optimized for speed.
 //!
 //! Owns the encoding of requests and the parsing of replies. Shares no code with the server, so that an error in the
-//! server's codec cannot go unnoticed. Must not check replies; the loads do.
+//! server's codec cannot go unnoticed. Must not check replies, because the loads check them.
 
-/// An ECHO_REQ without data. The server replies in any state.
+/// An ECHO_REQ without data, to which the server replies in any state.
 pub const QUESTION: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\0";
 
 /// The size of the reply to [`QUESTION`] in bytes.

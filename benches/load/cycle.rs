@@ -15,7 +15,7 @@ use super::wire::{unexpected, Out, Reply};
 
 const MAX_COMMANDS: usize = 10_000_000;
 
-/// Each connection puts a job, reserves a job of any connection, and deletes the reserved job.
+/// Each connection puts a job, reserves a job that any connection has put, and deletes the reserved job.
 #[derive(Debug)]
 pub struct Cycle {
     pub ledger: Ledger,
@@ -80,7 +80,7 @@ impl Timed for Cycle {
     }
 }
 
-/// Measures `load`. `load` must not have sent any request yet.
+/// Measures `load`, which must not have sent any request yet.
 fn run(bench: Bench, server: &Server, connections: usize, load: &mut Cycle) -> Result<super::measure::Work, String> {
     let mut driver = Driver::connect(server.address, connections)?;
     run_on(bench, server, &mut driver, load)

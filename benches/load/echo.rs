@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-/// The reply to every request, as long as a server's reply to a put.
+/// The reply to every request. It has the length of a server's reply to a put.
 const REPLY: &[u8] = b"INSERTED 1000000\r\n";
 
 /// The request with which the benchmark tests whether the server is ready, and its reply.

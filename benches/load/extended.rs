@@ -1,6 +1,6 @@
 //! Measures extensions: batches, keys, concurrency limits, and administrative commands on tubes with many jobs.
 //!
-//! Owns the load [`Taking`]. Each value is compared with that of the same server without the extension in the same run.
+//! Owns the load [`Taking`]. Each run also measures the same server without the extension, for comparison.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Measures jobs at a fixed rate, and delayed jobs that become due.
 //!
-//! Owns the pacing. Jobs are put at fixed times even if the server is late, so a delay affects all later jobs. The
-//! client sleeps only for short times and until the next put, so that it is not late itself.
+//! Owns the pacing. Jobs are put at fixed times even if the server is late, so a delay affects all later jobs. To be on
+//! time itself, the client handles replies while jobs are in progress, and otherwise sleeps until the next put.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const RATE: u32 = 1000;
 
 const DELAYED_RATE: usize = 200_000;
 
-/// The longest delay of a job, in seconds. The shortest is one second.
+/// The longest delay of a job, in seconds. The shortest delay is one second.
 const DELAYS: usize = 5;
 
 const LATE: Duration = Duration::from_secs(20);
@@ -43,7 +43,7 @@ fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result
     let start = Instant::now();
     for number in 0..jobs {
         let due = start + Duration::from_secs(1) * number / RATE;
-        // Handles jobs in progress before the next put. On an idle machine, they all finish before it is due.
+        // Handles jobs in progress until the next put is due. On an idle machine, all of these jobs finish earlier.
         while load.is_busy() && Instant::now() < due {
             driver.turn(load, Some(Duration::from_millis(1)))?;
         }

@@ -17,7 +17,7 @@ const MAX_JOBS: usize = 3_000_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// The producers, which use the lowest connection numbers.
+    /// The number of producers. Producers use the lowest connection numbers.
     pub producers: usize,
     pub workers: usize,
     /// Maximum number of jobs in progress per producer. With 1, workers wait for jobs; with more, jobs wait for

@@ -14,8 +14,8 @@ pub struct Results {
     pub scenario: &'static Scenario,
     pub peer: Vec<Outcome>,
     pub ours: Vec<Outcome>,
-    /// `true` if server and client share one CPU and wait for nothing else. In that case, the rate is judged per
-    /// processor time, which other programs do not affect.
+    /// `true` if server and client share one CPU and wait for nothing else. In that case, the judged rate is
+    /// [`Work::busy_rate`], which other programs do not affect.
     pub shared_cpu: bool,
     pub problems: Vec<String>,
 }

@@ -55,7 +55,7 @@ impl Cases {
             }
             let time = start.elapsed();
             if counting {
-                // callgrind would also count dropping the state. The cost of dropping depends on the operations.
+                // callgrind would also count the drop of the state, whose cost depends on the operations.
                 std::mem::forget(state);
             }
             time

@@ -1,7 +1,7 @@
 //! The client side of the Workq protocol, optimized for speed.
 //!
 //! Owns the encoding of requests and the parsing of replies. Shares no code with the server, so that an error in the
-//! server's codec cannot go unnoticed. Must not check replies; the loads do.
+//! server's codec cannot go unnoticed. Must not check replies, because the loads check them.
 
 /// A request to which the server replies in any state.
 pub const QUESTION: &[u8] = b"?\r\n";

@@ -68,7 +68,7 @@ class BeanpoleWorker
     loop { work }
   end
 
-  # Runs the next job. Waits for a job, for at most `seconds` if given. Returns false if there was none.
+  # Runs the next job. Waits for the job, at most `seconds` if given. Returns false if no job arrived.
   def work(seconds = nil)
     job = @client.tubes.reserve(seconds)
     begin

@@ -89,7 +89,7 @@ class Channel(virtual.Channel):
         server = connection.client
         self.queue = greenstalk.Client((server.hostname or "127.0.0.1", server.port or 11300))
         self.watched = {"default"}
-        # Commands from other threads, because the pool acknowledges tasks while this channel waits for a job.
+        # Holds commands of other threads, because the pool acknowledges tasks while this channel waits for a job.
         self.finished = deque()
         self.touched = monotonic()
 
@@ -160,7 +160,7 @@ class Transport(virtual.Transport):
     Channel = Channel
     default_port = 11300
     driver_type = driver_name = "beanpole"
-    # The pause between two checks whether the worker can accept more tasks. If so, the reserve command waits for jobs.
+    # The pause between two checks of whether the worker can accept tasks. If it can, a reserve command waits for jobs.
     polling_interval = 0.05
     connection_errors = virtual.Transport.connection_errors + (OSError,)
     channel_errors = virtual.Transport.channel_errors + (greenstalk.BeanstalkdError,)

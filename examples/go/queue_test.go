@@ -14,7 +14,7 @@ import (
 
 // start starts a queue that runs until the test ends, and returns its address. --exit-with-parent stops the queue if
 // the test process dies. Pdeathsig would not work: Go starts programs from threads, which can exit before the process
-// does.
+// exits.
 func start(t *testing.T) string {
 	program := os.Getenv("BEANPOLE")
 	if program == "" {

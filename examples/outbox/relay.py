@@ -19,7 +19,7 @@ import psycopg2
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
 from client import Client  # noqa: E402
 
-# How long the server remembers a key. Must exceed any outage after which a relay puts jobs again.
+# Seconds for which the server remembers a key. Must exceed any outage after which a relay puts jobs again.
 KEEP_KEYS = 7 * 24 * 3600
 
 TAKE = """

@@ -1,9 +1,9 @@
 # A work queue for local development: copy this file and `include queue.mk` in your Makefile.
 #
 #     make queue-start      starts this project's queue in the background, unless it is running
-#     make queue-wait       waits until it listens (QUEUE_WAIT seconds at most)
-#     make queue-stop       stops it
-#     $$(cat $(QUEUE_DIR)/port)    in a recipe, its port
+#     make queue-wait       waits until the queue listens (at most QUEUE_WAIT seconds)
+#     make queue-stop       stops the queue
+#     $$(cat $(QUEUE_DIR)/port)    in a recipe, the queue's port
 #
 # QUEUE_PORT=0, the default, selects any free port, so that projects do not conflict. With QUEUE_OPTIONS='-b $(QUEUE_DIR)/jobs',
 # jobs survive a restart of the queue.

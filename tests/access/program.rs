@@ -157,7 +157,7 @@ fn keys_are_separate_for_each_tube() {
     // Within one tube, a concurrency key still limits both clients.
     assert_eq!(b.ask("put 0 0 60 1 con:k\r\nz"), "INSERTED 3");
     assert_eq!(b.ask("reserve-with-timeout 0"), "TIMED_OUT");
-    // Without access control, the number of tubes that use one key is limited.
+    // With access control, the limit on the number of tubes that use one key does not apply.
     for tube in 0..100 {
         assert_eq!(b.ask(&format!("put 0 0 60 1 con:j tub:t{tube}\r\nx")), format!("INSERTED {}", 4 + tube));
     }

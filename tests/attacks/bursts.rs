@@ -9,7 +9,7 @@ use crate::wire::Wire;
 
 const MANY: u64 = 1_000_000;
 
-/// The number of jobs in a burst with a binlog, which slows down commands.
+/// The number of jobs in a burst with a binlog. It is lower than [`MANY`], because a binlog slows down commands.
 const LOGGED: u64 = 400_000;
 
 /// The number of jobs whose times to run end at the same moment.

@@ -92,7 +92,7 @@ pub fn huge_body(trial: &mut Trial) {
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
     let binlog = ["-b", path.to_str().expect("a plain path"), "-z", "1073741824"];
-    // beanstalkd stores a job in a single file. For this body, its files must be larger.
+    // beanstalkd stores a job in a single file, so its files must be larger for this body.
     let sized = [&binlog[..], if trial.ours { &[] } else { &["-s", "536870912"] }].concat();
     let daemon = trial.start(&sized, &["-t", "1"]);
     let start = daemon.rss();
@@ -100,7 +100,7 @@ pub fn huge_body(trial: &mut Trial) {
     let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
     let mut bystander = own_connection(&daemon);
     assert_eq!(bystander.put(b"first", 3600), 1);
-    // Another producer must wait for the large write, so its round trips are only recorded and not checked.
+    // Another producer must wait for the large write, so the round trips of this producer are recorded but not checked.
     let mut producer = Wire::to(&daemon);
     use_only(&mut producer, "producer");
     let producer = Bystander::start(producer.stream().try_clone().expect("a connection"), cycle);

@@ -28,7 +28,7 @@ const REMAINS: u64 = 16 * MIB;
 /// Duration of the bystander's measurement before the attack.
 const BEFORE: Duration = Duration::from_millis(400);
 
-/// Time limit for the program to have processed the attackers' input.
+/// Time limit for the program to process the attackers' input.
 const TAKING: Duration = Duration::from_secs(10);
 
 /// Time during which the program must have been idle, apart from serving the bystander.
@@ -125,7 +125,7 @@ impl Trial {
     }
 
     /// Runs an attack while sampling memory. The attackers must have disconnected when `attack` returns. The program
-    /// must never use more memory than `max_memory`, and must then release the attackers' memory.
+    /// must never use more than `max_memory` plus [`BEYOND`], and must then release the attackers' memory.
     pub fn watch_memory(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Trial)) {
         let sampler = MemorySampler::start(daemon.pid());
         self.catching(attack);

@@ -18,7 +18,7 @@ fn listening() -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let text = fs::read_to_string(table).unwrap_or_default();
-        // State 0A is LISTEN. Thousands of lines can have other states.
+        // State 0A is LISTEN. Thousands of lines can have other states, so only lines in this state are parsed.
         for line in text.lines().filter(|line| line.contains(" 0A ")) {
             let (host, port) = line.split_whitespace().nth(1).and_then(|it| it.split_once(':')).expect("an address");
             found.push((host.to_owned(), u16::from_str_radix(port, 16).expect("a port")));
@@ -146,7 +146,7 @@ fn a_restart_can_reuse_the_address() {
         client.put(b"x", 0, 0, 60).unwrap();
         daemon.signal(Signal::SIGTERM);
         assert_eq!(daemon.wait(PATIENCE), 0);
-        // The server closes first, so its side of the connection remains in TIME_WAIT.
+        // The server closes first, so the server's side of the connection remains in TIME_WAIT.
         drop(client);
     }
 }

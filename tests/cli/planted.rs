@@ -32,7 +32,7 @@ impl Planted {
         self.ours.file("secret")
     }
 
-    /// Returns a symbolic link and a hard link to the private file.
+    /// Creates a symbolic link and a hard link to the private file, and returns their paths.
     fn ways(&self) -> [PathBuf; 2] {
         let (soft, hard) = (self.theirs.file("soft"), self.theirs.file("hard"));
         symlink(self.secret(), &soft).expect("a link");
@@ -114,7 +114,7 @@ fn the_binlog_is_not_created_in_root_s_directory() {
     planted.is_untouched();
 }
 
-/// A start that follows a failover moves files of an earlier start back, and opens a lock file.
+/// At its start, the server moves the files in `journal.moving` or `journal.aside` back, and opens a lock file.
 #[test]
 fn the_binlog_does_not_move_or_overwrite_root_s_files() {
     if !is_root() {

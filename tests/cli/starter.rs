@@ -36,7 +36,7 @@ fn another_server_s_port_file_is_not_removed() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "another");
 }
 
-/// A later port file must not get the inode of the first server's file, by which the server recognizes its own file.
+/// The server recognizes its own port file by the inode, so a later port file must not get the same inode.
 #[test]
 fn a_port_file_is_not_confused_with_a_later_file() {
     let folder = Folder::new();

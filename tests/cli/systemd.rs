@@ -211,8 +211,8 @@ fn sighup_is_ignored_without_files_to_reload() {
     let _manager = UnixDatagram::bind(&path).unwrap();
     let mut command = command(&["-p", "0"]);
     command.env("NOTIFY_SOCKET", &path);
-    // Under nohup, the tests ignore SIGHUP, and the program would inherit the ignored signal without this default
-    // action. SAFETY: the call is async-signal-safe and therefore allowed between fork and exec.
+    // Under nohup, the tests ignore SIGHUP. The program would inherit this setting, so the default action is restored.
+    // SAFETY: the call is async-signal-safe and therefore allowed between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(|| signal(Signal::SIGHUP, SigHandler::SigDfl).map(drop).map_err(Into::into));
@@ -224,8 +224,8 @@ fn sighup_is_ignored_without_files_to_reload() {
     stops(&daemon);
 }
 
-/// The address is reserved for documentation and not assigned to any interface. After this exit status, each unit file
-/// restarts the service any number of times, because an administrator may assign the address later.
+/// The address is reserved for documentation and not assigned to any interface. Each unit file tells systemd to restart
+/// the service any number of times after this exit status, because an administrator may assign the address later.
 #[test]
 fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
@@ -292,7 +292,7 @@ fn a_server_that_failed_does_not_report_readiness() {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has_warned something");
 }
 
-/// Most of the remaining exposure is the access to the network, which a server needs.
+/// Most of the exposure that systemd-analyze(1) still reports is the access to the network, which a server needs.
 #[test]
 fn the_units_drop_unneeded_privileges() {
     UNITS.into_iter().for_each(judge_unit);
@@ -310,7 +310,7 @@ fn judge_unit(name: &str) {
     let judge = |threshold: &str| {
         let mut command = Command::new("systemd-analyze");
         let output = command.args(["security", "--offline=true", threshold]).arg(&file).output().ok()?;
-        // Older versions than 250 of systemd do not support this command, and print no such line.
+        // systemd versions before 250 do not support this command, and print no such line.
         let judged = String::from_utf8_lossy(&output.stdout).contains("Overall exposure level");
         judged.then(|| output.status.success())
     };

@@ -21,8 +21,8 @@ pub fn nobody() -> User {
 /// Runs a copy of the program, in a world-readable directory, as the user nobody. Requires root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
-    // cp(1) copies the file, because a child process of another test could inherit a descriptor of this process.
-    // Executing the copy would fail while any process has it open for writing.
+    // Uses cp(1), because a child process of another test could inherit the descriptor with which this process would
+    // write the copy. Executing the copy fails while any process has it open for writing.
     assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
     fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
@@ -126,7 +126,7 @@ fn an_unprivileged_user_cannot_become_another_user() {
     run_as_nobody(&["-p", "0", "-u", "root"]).failed(CANNOT_BECOME, &[" ERROR ", "root", "permitted"]);
 }
 
-/// A service manager may have switched the user already, although a shared configuration file contains the option.
+/// A service manager may have switched the user already, although a shared configuration file contains `-u`.
 #[test]
 fn becoming_the_same_user_works_without_root() {
     if !is_root() {

@@ -174,7 +174,7 @@ impl Engine {
         self.revision += 1;
         let epoch = self.keys.entry(b"beanpole/q/epoch".to_vec()).or_default();
         let head = Head { kind: EntryKind::Claim, epoch: epoch.version, writer: 7, number: epoch.version };
-        // Keeps the words of the old value after the name and the address.
+        // Keeps the third word of the old value, which identifies the journal.
         let known = String::from_utf8_lossy(&epoch.value).into_owned();
         let journal = known.split(' ').nth(2).unwrap_or("7");
         epoch.value = format!("{note} {journal}").into_bytes();

@@ -65,7 +65,7 @@ fn expected(state: State, event: Event) -> Outcome {
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
         State::Joining if event == Event::EtcdWiped => {
-            // With this state, server `a` has an outdated copy of the journal when etcd is wiped.
+            // In this case, server `a` has an outdated copy of the journal when etcd is wiped.
             let first = clocks.start(served, "a");
             first.wait_active();
             first.daemon.signal(Signal::SIGTERM);

@@ -132,7 +132,7 @@ impl Watch {
             written
         );
         assert!(self.above <= 0, "{}: {} bytes above the bound", self.name, self.above);
-        // A record that does not fit leaves the end of its segment unused.
+        // A record that does not fit into a segment leaves the end of the segment unused.
         let slack = self.largest as i64 + 100;
         assert!(self.files_above <= slack, "{}: {} bytes of files above the bound", self.name, self.files_above);
     }

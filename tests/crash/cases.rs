@@ -337,7 +337,7 @@ fn an_unremovable_segment_blocks_no_other_and_its_jobs_stay_deleted() {
             assert_eq!((now.stuck, now.disk), (1, disk.used("segment.")), "{mode:?} {round}: {now:?}");
             assert!(now.disk - kept <= 2 * now.live + 2 * SIZE, "{mode:?} {round}: {now:?}");
         }
-        // No server runs while the file can be removed again.
+        // The file can be removed again only while no server runs.
         let cut = (mode == SyncMode::Always).then(|| disk.power_cut(1));
         for after in cut.into_iter().chain([disk.kill(1)]) {
             after.heal();

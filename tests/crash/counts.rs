@@ -190,8 +190,8 @@ fn produce(life: &mut Life, book: &mut Book) {
     }
 }
 
-/// Reserves a job, and usually deletes it. Before that, waits until all puts are durable. A job that does not exist
-/// after a crash has therefore either ended or was never put.
+/// Waits until all puts are durable, then reserves a job and usually deletes it. Because of the wait, a job that does
+/// not exist after a crash has either ended or was never put.
 fn work(life: &mut Life, book: &mut Book, totals: &mut Totals) {
     let durable = |life: &Life| life.wal.durable().min(life.wal.synced());
     if book.jobs.values().any(|entry| entry.put > durable(life)) {
@@ -237,7 +237,7 @@ fn pass(life: &mut Life, book: &mut Book, millis: u64) {
         expected.push(run);
     }
     life.tick();
-    // If the disk crashes during the tick, it may have stored a part of the runs.
+    // If the disk crashes during the tick, it may have stored only some of the runs.
     let (at, access) = (position(life), life.access.0.borrow());
     for (name, (id, _)) in found(&access.1) {
         book.jobs.entry(name).or_insert(Entry { id, put: at, ended: None });

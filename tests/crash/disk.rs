@@ -254,7 +254,7 @@ impl Disk {
         self.0.lock().faults.push(Fault { operation, error, times });
     }
 
-    /// Makes each later write and sync take `length`. Only this method's effect advances the disk's own clock.
+    /// Makes each later write and sync take `length`. Nothing else advances the disk's own clock.
     #[allow(dead_code)] // used only by the simulation
     pub fn slow_down(&self, length: Duration) {
         self.0.lock().clock.1 = length;
@@ -400,7 +400,7 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // The unsynced data is lost. Unless `forget`, reads still return it, as in Linux after a failed sync.
+                // Loses the unsynced data. Without `forget`, reads still return it, as in Linux after a failed sync.
                 let forget = self.random.once_in(2);
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.pending.clear();

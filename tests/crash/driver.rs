@@ -1,6 +1,6 @@
 //! A queue with a log on a faulty simulated disk, driven by random clients.
 //!
-//! Owns one run of a server: random operations of clients and of the syncer. Must not check results; `model` does.
+//! Owns one run of a server: random operations of clients and of the syncer. Must not check results (see `model`).
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -249,7 +249,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
         "seed {seed}: {used} bytes are used, and {} known of",
         stats.disk
     );
-    // Beyond the bound, a record can be as large as a segment, and copies of pauses can fill half of a segment.
+    // Beyond the usual bound, a record can be as large as a segment, and copies of pauses can fill half of a segment.
     assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
     cuts + 1
 }

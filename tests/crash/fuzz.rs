@@ -28,7 +28,7 @@ fn open(disk: &Disk) {
         wal.maintain(&access, true);
         assert!(wal.write(&access) && wal.sync(&access));
     });
-    // A ready job can be delayed after a restart, if its records are from the future.
+    // A ready job can become delayed after a restart, if the times in its records are in the future.
     let counts = |engine: &Engine| {
         let jobs = engine.stats().jobs;
         [jobs.ready + jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled, jobs.finished]

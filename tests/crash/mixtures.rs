@@ -58,7 +58,7 @@ fn stored(engine: &Engine) -> Stored {
     stored
 }
 
-/// Recovers a queue. Returns what it contains and the reported problems. Checks that no ID can be reused.
+/// Recovers a queue. Returns the contents and the reported problems. Checks that no ID can be reused.
 fn look(files: &Files) -> Result<(Stored, Vec<String>), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
@@ -109,8 +109,8 @@ impl Past {
         (past, disk)
     }
 
-    /// Records the state that a recovery of the disk would restore. If new segments were begun, also records the state
-    /// at the end of each segment before them.
+    /// Records the state that a recovery of the disk would restore. If the server has started new segments, also
+    /// records the state at the end of each segment that precedes one of them.
     fn recover(&mut self, disk: &Disk) {
         let (files, before) = (files(disk), self.files.last().cloned().unwrap_or_default());
         let newest = |files: &Files| files.iter().rfind(|(_, bytes)| used(bytes) > 0).map_or(0, |(number, _)| *number);

@@ -82,7 +82,7 @@ pub struct Model {
     last_id: u64,
     /// The highest ID after the last observed operation.
     newest: u64,
-    /// `true` after a disk error. The log writes changes that were not durable again, so recovery can apply some of
+    /// `true` after a disk error. The log writes all nondurable changes a second time, so recovery can apply some of
     /// them twice.
     pub replays: bool,
 }
@@ -188,7 +188,7 @@ fn after(job: &Option<View>, change: &Change) -> Option<View> {
     }
 }
 
-/// Adds the results of applying the change to each state in `ways`, because the change may be lost or not.
+/// Adds the results of applying the change to each state in `ways`, because the change may or may not be lost.
 fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
     let mut more: Vec<Option<View>> = ways.iter().map(|way| after(way, change)).collect();
     ways.append(&mut more);

@@ -1,6 +1,6 @@
-//! Random operations on jobs with options, and of the workers that process these jobs.
+//! Random operations on jobs with options, and random operations of the workers that process these jobs.
 //!
-//! Extends [`Life`] with the requests of producers and workers of all protocols. Must not check results; `model` does.
+//! Extends [`Life`] with the requests of producers and workers of all protocols. Must not check results (see `model`).
 
 use beanpole::internals::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOptions, NewJob, Outcome, Report, Span};
 

@@ -321,8 +321,8 @@ fn dead_letter_of(life: &mut Life, tags: Tags) -> JobId {
     id
 }
 
-/// The log's space accounting must include the origins of dead letters, which is checked after each command and each
-/// start.
+/// The log's space accounting must include the origins of dead letters. The test checks the accounting after each
+/// command and each start.
 // Tests promise P29 of beanpole-promises(7).
 #[test]
 fn a_dead_letter_keeps_its_origin() {

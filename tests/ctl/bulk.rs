@@ -10,7 +10,7 @@ use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
 
-/// Counts the jobs for each combination of the properties that an import preserves: not IDs, ages and counts.
+/// Counts the jobs for each combination of the properties that an import preserves. Ignores IDs, ages and counters.
 fn essence(export: &str) -> BTreeMap<String, u64> {
     let mut jobs = BTreeMap::new();
     for line in export.lines() {
@@ -48,7 +48,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// Exports the queue while a client holds a job. An import makes such a job ready.
+/// Exports the queue while a client holds a job. An import makes the held job ready.
 fn export_of(server: &Server) -> String {
     let mut holder = server.daemon.client();
     holder.watch("many").expect("a tube");

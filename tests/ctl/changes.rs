@@ -135,7 +135,7 @@ fn jobs_are_buried_kicked_released_deleted() {
     });
 }
 
-/// If a setting limits the tries, the server replies RELEASED although it buries the job. This must be reported.
+/// If a setting limits the tries, the server can bury the job but reply RELEASED. `release` must report the bury.
 #[test]
 fn a_release_that_buries_the_job_is_reported() {
     let server = Server::beanpole(&[]);

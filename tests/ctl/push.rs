@@ -402,7 +402,7 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
     assert_eq!((worker.code(), server.count("default", "ready")), (Some(1), 1));
 }
 
-/// A client revokes each job during the request. The job must be buried or deleted, and the worker must report which.
+/// A client revokes each job during the request. The worker must bury or delete the job, and report which it has done.
 #[test]
 fn a_revoke_that_races_with_the_response_has_one_winner() {
     let server = Server::beanpole(&[]);
@@ -424,7 +424,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// An endpoint in a separate process. The next test starts and kills it. Records each job in a file.
+/// An endpoint in a separate process, which records each job in a file. The next test starts and kills the process.
 #[test]
 #[ignore = "the test below runs it"]
 fn acts_as_an_endpoint() {

@@ -181,7 +181,7 @@ fn tail_shows_jobs_as_they_are_put() {
     });
 }
 
-/// Reserves a job of the function `f` over Gearman and disconnects. When the server requeues the job, it uses up an ID.
+/// Reserves a job of the function `f` over Gearman and disconnects. The server uses up an ID when it requeues the job.
 fn lose(socket: &std::path::Path, with: &[u8]) {
     let mut worker = UnixStream::connect(socket).expect("a connection");
     worker.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f").expect("a peer");

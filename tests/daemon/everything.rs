@@ -14,7 +14,7 @@ pub fn fill(mut stream: TcpStream) {
         put("t", "5 100002 60 1 con:bound:3", "\r\nb"),
         put("other", "5 0 60 1 tub:t ttl:100003 try:9:5", "\r\nc"),
         put("t", "5 0 60 1 con:other idp:all:100004 try:7 ttl:100005", "\r\nd"),
-        // A deleted job whose idempotency key remains. Its tube no longer exists.
+        // A deleted job whose idempotency key remains. The job's tube no longer exists.
         put("gone", "5 0 60 1 idp:ended:100006", "\r\ne"),
         "use default\r\ndelete 5\r\n".to_owned(),
         // A job with one failed attempt.

@@ -52,7 +52,7 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// The maximum lifetime of a daemon, sufficient for several waits of [`PATIENCE`].
 pub const LIFETIME: Duration = Duration::from_secs(1200);
 
-/// The interval for polling conditions for which the program cannot wait.
+/// The interval for polling a condition that does not notify the test.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub struct Daemon {
@@ -338,7 +338,7 @@ impl Daemon {
     }
 
     /// Disables the watchdog of [`LIFETIME`], for tests of configurable length.
-    #[allow(dead_code)] // only few tests use the method
+    #[allow(dead_code)] // only a few tests use the method
     pub fn live_on(&mut self) {
         self.watched = None;
     }

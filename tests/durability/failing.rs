@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Simulates a kill and checks the recovered jobs. Of the jobs in `either`, each may or may not exist.
+    /// Simulates a kill and checks the recovered jobs. Each job in `either` may or may not exist.
     fn compare_after_a_crash(&mut self, either: &BTreeSet<u64>) {
         self.copies += 1;
         let path = self.home.beside(&format!("copy-{}", self.copies));

@@ -70,7 +70,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");
-    // With the slow disk that this call announces, the server leaves syncs to the log's thread.
+    // This call makes the disk appear slow, so the server leaves syncs to the log's thread.
     gate.set(None, Some(Operation::Sync));
     for _ in 0..10 {
         bystander.put(b"slow", 0, 0, 60).expect("a job");

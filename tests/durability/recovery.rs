@@ -80,8 +80,8 @@ fn recovery_of_a_million_jobs() {
     println!("beanstalkd is back after {their_time:?}; beanpole takes {ratio:.2} of that");
 }
 
-/// After a restart, a job must stay released if it waited for two members of a group that has ended, and another job
-/// now waits for one member of a later group with the same name.
+/// One job waited for two members of a group that has ended. Another job waits for one member of a later group with the
+/// same name. After a restart, the first job must still be released.
 #[test]
 fn a_released_job_stays_released_if_the_name_of_its_group_is_used_again() {
     let home = Home::new();

@@ -169,7 +169,7 @@ fn without_syncs_only_completed_files_are_synced() {
     }
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(controls.syncs(), before, "nothing was left");
-    // Jobs whose deletion makes their segments removable.
+    // Puts and deletes jobs, so that their segments become removable.
     for _ in 0..20 * few {
         let id = client.put(&body, 0, 0, 60).expect("a job");
         client.delete(id).expect("a job to delete");

@@ -1,4 +1,4 @@
-//! Tests that another worker gets a job within the time limit after its worker has died, for all combinations of
+//! Tests that, after a worker has died, another worker gets its job within the time limit, for all combinations of
 //! protocols.
 
 use std::time::Duration;

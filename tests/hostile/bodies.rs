@@ -76,7 +76,7 @@ fn huge_bodies_that_never_arrive() {
     calm(&daemon);
 }
 
-/// No body fits into memory. A body must not use memory before it arrives, and must be discarded when it does.
+/// No body fits into memory. A body must not use memory before it arrives, and must be discarded when it arrives.
 #[test]
 fn many_huge_bodies_and_little_memory() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "1M"]);

@@ -176,7 +176,7 @@ impl Flooded {
     }
 
     /// Each client sends `command` `count` times while the server is stopped. Then the bystander sends a command.
-    /// Returns the number of commands that are executed before it, according to the statistic `key`.
+    /// Returns the number of commands executed before the bystander's, according to the statistic `key`.
     fn ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let before = figure(&mut self.bystander, "stats", key);
         let commands = format!("{command}\r\n").repeat(count);
@@ -212,7 +212,7 @@ fn one_client_floods_with_an_expensive_command() {
     calm(&flooded.daemon);
 }
 
-/// A command that scans many items takes longer, so fewer of them may be executed before other clients are served.
+/// A scan of many items takes longer, so fewer of these commands may be executed before other clients are served.
 #[test]
 fn one_client_floods_with_a_very_expensive_command() {
     const WATCHED: usize = 50_000;

@@ -289,7 +289,7 @@ fn too_many_tubes() {
     calm(&daemon);
 }
 
-/// A tube counts toward the limit of its creator while the creator is connected, even if it uses other tubes.
+/// A tube counts toward the limit of its creator while the creator is connected, even if the creator uses other tubes.
 #[test]
 fn one_client_cannot_use_all_tubes() {
     let daemon = Daemon::start(&["--max-tubes", "17"]);

@@ -24,7 +24,7 @@ fn stall(daemon: &Daemon, length: Duration) {
 }
 
 /// Runs a scene with increasing times to run. `asleep` returns the duration of the stalls for a time to run in seconds.
-/// If the machine is too busy to finish the scene in the remaining time, the scene needs a longer time to run.
+/// If the machine is too busy to finish the scene within a time to run, the next attempt uses a longer one.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);
@@ -148,8 +148,8 @@ fn a_stall_past_the_warning_only() {
     });
 }
 
-/// During the stall, many reservations expire. Some holders send commands immediately after it. The server must not
-/// warn a client about a job that the client no longer holds. All jobs must become ready.
+/// During the stall, many reservations expire. Some holders send commands immediately after the stall. The server must
+/// not warn a client about a job that the client no longer holds. All jobs must become ready.
 #[test]
 fn a_stall_past_many_deadlines() {
     // The holders wait for one second after the stall.

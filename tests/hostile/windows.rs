@@ -171,7 +171,7 @@ fn a_client_that_reads_slowly_for_long() {
     calm(&daemon);
 }
 
-/// The server must not execute commands behind unread replies. A worker that does not read thus reserves no jobs.
+/// The server must not execute commands behind unread replies. Therefore, a worker that does not read reserves no jobs.
 #[test]
 fn a_reserve_behind_unread_replies_takes_no_job() {
     let daemon = Daemon::start(&[]);

@@ -126,7 +126,7 @@ fn a_request_is_refused_before_its_body_is_sent() {
         // The server must skip the rest of the body and then parse the next request.
         visitor.send(&[b'['; 99_999]);
         assert_eq!(visitor.get("/healthz").status, 200, "{path}");
-        // After a refusal, a client that waits for permission may send the body or omit it, so the server must close.
+        // A refused client may send the body or omit it, so the server must close the connection.
         let expecting =
             format!("POST {path} HTTP/1.1\r\n{headers}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
         visitor.send(expecting.as_bytes());

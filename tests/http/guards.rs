@@ -196,7 +196,7 @@ fn remote_clients_need_a_token() {
             probe.send(format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes());
             assert_eq!(probe.reply().status, 200, "{path} {host}");
         }
-        // Each wrong guess takes the client a second and a connection.
+        // Each wrong guess costs the client a second and a connection.
         for token in ["Bearer 0123456789abcdeg", "Bearer 0123456789abcdef0"] {
             let (mut guesser, start) = (Visitor::to(address), Instant::now());
             let reply = get(&mut guesser, "/api/tubes", token);

@@ -13,7 +13,7 @@ use crate::talk::*;
 /// A time to run or time to live, in seconds, that is longer than any history.
 pub const LONG: u64 = 3600;
 
-/// A command. The keys of jobs are those in the book.
+/// A command. The keys of jobs are the keys in `Book::jobs`.
 #[derive(Clone, Debug)]
 pub enum Act {
     Put {
@@ -47,7 +47,7 @@ pub enum Act {
         bound: u64,
     },
     KickJob(String),
-    /// Runs a schedule, and then puts a duplicate of the copy, because the reply contains the copy's ID.
+    /// Runs a schedule, which puts a copy. Then puts a duplicate, whose reply contains the copy's ID.
     Run {
         key: String,
         tube: String,
@@ -304,7 +304,7 @@ impl Act {
         }
     }
 
-    /// Returns the change of a flush or a move of a whole tube. The log stores when such a command begins.
+    /// Returns the change of a flush or a move of a whole tube. The log records the beginning of these commands.
     fn of_tube(&self) -> Option<Change> {
         Some(match self {
             Act::MoveTube { from, to, state, bound } => {

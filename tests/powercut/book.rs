@@ -248,7 +248,7 @@ impl Book {
                 self.model.release(CLIENT, id(key), *pri, Span::from_secs(*delay), now)
             }
             Change::Bury { key, pri } => {
-                // An imported job can be buried without a reservation, but the model needs one.
+                // An imported job can be buried without a reservation, but the model requires a reservation.
                 let reserves = self.model.job(id(key)).map_or(0, |job| job.history.reserves);
                 self.model.reserve_job(CLIENT, id(key), now);
                 let buried = self.model.bury(CLIENT, id(key), *pri, now);

@@ -1,7 +1,7 @@
 //! The individual changes of a queue, and their textual form in a trace.
 //!
-//! After a crash, the log contains either all of a change or nothing of it. One command can make several changes. Must
-//! not contain the effects of changes, which `book` contains.
+//! After a crash, the log contains each change completely or not at all. One command can make several changes. Must not
+//! contain the effects of changes, which `book` contains.
 
 use std::str::Split;
 
@@ -140,7 +140,7 @@ changes! {
     Bury { key: String, pri: u32 }
     /// The reason of a failure. This change precedes the failure.
     Reason { key: String, reason: String }
-    /// A job fails. If it has no tries left, it is buried in its tube.
+    /// A job fails. If the job has no tries left, it is buried in its tube.
     Fail { key: String, pri: u32 }
     /// A buried job moves to the dead-letter tube.
     Dead { key: String, tube: String }

@@ -46,7 +46,7 @@ pub enum Check {
     IdsWithoutSyncs,
     /// The server accepts a second job with the same unique name, or a result is missing.
     ExtrasStore,
-    /// The server uses a file before the file's disk space is allocated. Such a use can fail on a full disk.
+    /// The server uses a file before the file's disk space is allocated. On a full disk, the use of this file can fail.
     Space,
     Start,
     /// The running server sends a wrong reply.
@@ -211,7 +211,7 @@ impl Case<'_> {
     }
 
     /// Reduces the numbers of surviving changes to a consistent combination. If a command survives, all commands of all
-    /// lanes must survive whose replies arrived before the command was sent.
+    /// lanes whose replies arrived before the command was sent must survive as well.
     fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
         loop {
             let now: BTreeMap<u64, usize> =

@@ -156,8 +156,8 @@ impl Lane {
         }
     }
 
-    /// Returns random tags, usually none. No tag delays retries, so that the jobs that are reserved when a history ends
-    /// are ready immediately after the disconnection.
+    /// Returns random tags, usually none. No tag delays retries, so that jobs that are still reserved at the end of a
+    /// history become ready immediately after the disconnection.
     fn tags(&mut self) -> String {
         let mut tags = Vec::new();
         for (which, kind) in ["idp:k", "con:c", "try:200", "ttl:"].into_iter().enumerate() {
@@ -295,7 +295,7 @@ impl Lane {
         Ok(steps)
     }
 
-    /// Sends a command that another connection of this lane has sent and for which it has not received the reply.
+    /// Repeats a command that another connection of this lane has sent and whose reply has not arrived yet.
     pub fn say_hearsay(&mut self, daemon: &Daemon, seat: usize, act: Act) -> Result<u64> {
         let step = self.enter(&act, Promise::Hearsay);
         let bytes = act.bytes(&self.book);

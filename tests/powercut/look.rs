@@ -203,7 +203,7 @@ pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case
     Ok(problems)
 }
 
-/// Checks that the server joins submissions with existing unique names with the existing Gearman jobs.
+/// Checks that the server joins submissions that have existing unique names with the existing Gearman jobs.
 fn join(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
     let named = books.iter().flat_map(|book| &book.jobs).filter(|(_, job)| !job.unique.is_empty() && !job.volatile);
     let mut talk = None;

@@ -140,7 +140,7 @@ fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     path
 }
 
-/// Prints the events before a cut and the data that remains after it.
+/// Prints the events before a cut and the data that remains after the cut.
 pub fn show(events: &[Event], cut: Cut, problems: &[Problem]) {
     let left = cut.leave(events);
     let from = events[..cut.count].iter().rev().filter(|event| matches!(event, Event::Mark(_))).nth(MARKS_PRINTED);

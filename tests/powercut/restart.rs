@@ -122,7 +122,7 @@ pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     wanted
 }
 
-/// Returns the book of each lane after as many of its changes as `kept` contains for the lane.
+/// Returns the book of each lane after the number of changes that `kept` contains for the lane.
 pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize>) -> BTreeMap<u64, Book> {
     let book = |(lane, it): (&u64, &Lane)| {
         let (count, books) = (*kept.get(lane)?, it.span(rule).books());

@@ -49,7 +49,7 @@ const BUSY: usize = 4;
 const HELD: usize = 5;
 const NUMBERS: usize = 6;
 
-/// For each descriptor of a watched file, twice the number of the `open` call, plus 1 if it is writable. Otherwise 0.
+/// For a descriptor of a watched file, twice the number of the `open` call, plus 1 for a writable file. Otherwise, 0.
 static HANDLES: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static STATE: OnceLock<Option<State>> = OnceLock::new();
@@ -449,7 +449,7 @@ fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
         micros => std::thread::sleep(Duration::from_micros(u64::from(micros))),
     }
     let fewer = |left: u32| left.checked_sub(1);
-    // Only syncs of writable files fail, and not syncs of directories.
+    // Only syncs of writable files fail. Syncs of directories never fail.
     let fails =
         handle % 2 == 1 && state.number(FAIL_SYNCS).fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
     state.record(if fails { b'X' } else { b'E' }, handle, number, &[]);

@@ -10,7 +10,7 @@ use super::{Patience, Wire, World};
 
 const MUST: Duration = Duration::from_secs(300);
 
-/// Time limit for expected bytes. Another server possibly never sends them.
+/// Time limit for expected bytes. A server other than beanpole may never send these bytes.
 const SHOULD: Duration = Duration::from_secs(5);
 
 /// Maximum length of an input that is sent byte by byte.
@@ -127,7 +127,7 @@ impl World for Sockets<'_> {
         connection.send_at_once();
         for byte in bytes {
             let _ = connection.write(&[*byte]);
-            // Lets the server receive the byte separately, which it usually does.
+            // Yields, so that the server usually receives the byte separately.
             std::thread::yield_now();
         }
         self.quiesce();

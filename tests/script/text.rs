@@ -67,7 +67,7 @@ pub struct Step {
 pub enum What {
     Open,
     Send(Vec<u8>),
-    /// Expected text. If `yaml` is `true`, it is a line of a body, and its length counts toward the announced length.
+    /// Expected text. With `yaml`, the text is a line of a body, and its length counts toward the announced length.
     Expect {
         pattern: Vec<Piece>,
         yaml: bool,

@@ -48,8 +48,8 @@ impl Books {
         }
     }
 
-    /// Records a command that a client will send. From now on, the jobs that it names need not exist. Must be called
-    /// when the command is chosen: a number that is only partly sent could be the beginning of any ID.
+    /// Records a command that a client will send. From now on, the jobs that the command names need not exist. Must be
+    /// called when the command is chosen: a number that is only partly sent could be the beginning of any ID.
     pub fn note_command(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);

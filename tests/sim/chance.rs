@@ -124,7 +124,7 @@ impl Setup {
         let mut config = Config::embedded().with(|config| {
             config.max_memory = 1 << 30;
             config.turn_steps = self.turn_steps;
-            // With more than two threads, connections share turns. The simulation nevertheless has a single thread.
+            // With more than two configured threads, a turn of the only thread serves several connections.
             config.threads = if self.clients % 2 == 0 { 4 } else { 1 };
         });
         config.handle_prefix = Some("H:h".to_owned());
@@ -188,7 +188,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     match random.below(40) {
         0 => return Action::Close(who),
         1 if client.speaks() => return Action::HalfClose(who),
-        // A draining server has little to do, so the drain is soon ended.
+        // A draining server has little to do, so the simulation soon ends the drain.
         2 if world.look(|engine| engine.stats().draining) => return Action::Undrain,
         2 if random.once_in(40) => return Action::Drain,
         3..8 if world.setup.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),

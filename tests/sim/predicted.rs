@@ -40,7 +40,7 @@ pub struct Predicted {
     model: Model,
     peers: BTreeMap<usize, Peer>,
     next: u32,
-    /// Clients whose waits have ended, in the order in which they ended.
+    /// Clients whose waits have ended, in the order in which the waits ended.
     woken: VecDeque<usize>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the scenes and their checks: no reply is lost, duplicated, reordered or early, and no thread sleeps forever.
 //! shuttle panics when all threads are blocked. The modules in `server/` include the server's own files. If a schedule
-//! fails, the program prints it. The variables `THREADS_REPLAY` and `SCENE` repeat it.
+//! fails, the program prints the schedule, which the variables `THREADS_REPLAY` and `SCENE` repeat.
 
 extern crate self as crossbeam_channel;
 extern crate self as mio;

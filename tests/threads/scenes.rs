@@ -125,7 +125,7 @@ fn replies_in_order() {
         thread::spawn(move || {
             while stream.arrived().len() < usize::from(EACH * 2) {
                 if stream.make_room(2) {
-                    // The poller would report that the socket is writable, so this thread wakes the owner instead.
+                    // In the server, the poller reports a writable socket. Here, this thread wakes the owner instead.
                     outbox.wake_owner();
                 }
                 thread::yield_now();

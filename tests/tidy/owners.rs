@@ -21,7 +21,7 @@ fn engine_fields() -> Vec<(String, String)> {
     fields.map(|(field, kind)| (field.to_owned(), kind.to_owned())).collect()
 }
 
-/// Returns `true` if `code` contains `word`. Longer names do not count, and for `.name`, nor do method calls.
+/// Returns `true` if `code` contains the name `word`. If `word` begins with a period, method calls do not count.
 fn mentions(code: &str, word: &str) -> bool {
     let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
     code.match_indices(word).any(|(at, _)| {

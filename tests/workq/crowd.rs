@@ -96,7 +96,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     let work = || {
         let mut client = Client::connect(address);
         let mut got = Vec::new();
-        // A client leases a job only if the number of claimed jobs shows that one remains.
+        // Each client claims a job before it sends a lease, so a job exists for each lease.
         while left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             client.send("lease shared 1000\r\n");
             got.push(client.leased().expect("a job, for there is one"));
