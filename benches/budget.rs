@@ -109,9 +109,9 @@ const STATIC: [(&str, Work); 2] = [
     ("% of time for puts and a drain in the static program", drain),
 ];
 
-/// Returns the processor time of `program` in percent of that of `other`: the median over pairs of runs. On some
-/// machines, each run has one of two speeds. The fastest runs of both programs can then differ by a factor of two, but
-/// most pairs have the same speed.
+/// Returns the processor time of `program` as a percentage of the time of `other`: the median over pairs of runs. On
+/// some machines, each run has one of two speeds. The fastest runs of both programs can then differ by a factor of two,
+/// but most pairs have the same speed.
 fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
     let time = |program: &Path| {
         let server = Server::start(Command::new(program));

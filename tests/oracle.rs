@@ -4,7 +4,7 @@
 //! conversations. Each conversation gets a new daemon on its own Unix socket or port. `differences.txt` lists expected
 //! failures with their reasons. A listed conversation that passes is an error, unless the reason begins with
 //! "Sometimes". The tests use real time, and ages are reported in whole seconds. A conversation can therefore fail by
-//! chance under load. It is then repeated without parallel load, and one of three repetitions must pass twice.
+//! chance under load. The test then repeats it without parallel load, and one of three repetitions must pass twice.
 
 mod script;
 

@@ -31,7 +31,7 @@ const IDLE_DOC: usize = 4;
 
 const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
 
-/// Names that pure modules must not use, because they have side effects.
+/// Names that pure modules must not use, because the named items have side effects.
 const IMPURE: [&str; 19] = [
     "std::net",
     "std::fs",
@@ -360,7 +360,7 @@ fn architecture_shows_the_permitted_imports() {
     complain(problems);
 }
 
-/// Returns the path of a file's module below `src`. The path of a directory's main file is that of the directory.
+/// Returns the path of a file's module below `src`. The path of a directory's main file is the path of the directory.
 fn module(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").with_extension("");
     let name = if below.ends_with("mod") { below.parent().expect("a folder").to_owned() } else { below };

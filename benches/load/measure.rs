@@ -63,7 +63,7 @@ pub enum Goal {
     RatioAtLeast(f64),
 }
 
-/// A measured value other than those in [`Work`].
+/// A measured value that [`Work`] does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
     pub name: &'static str,

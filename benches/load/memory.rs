@@ -32,7 +32,7 @@ pub fn settled(server: &Server) -> f64 {
     }
 }
 
-/// Measures the memory of ready jobs, and the memory that remains after they are deleted.
+/// Measures the memory of ready jobs, and the memory that remains after the jobs are deleted.
 pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let little = fill(&server, 64, Bodies::new(64))?;

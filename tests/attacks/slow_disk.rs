@@ -23,7 +23,7 @@ pub fn syncs(trial: &mut Trial) {
     slow(trial, 10 << 20);
 }
 
-/// Like `syncs`, with segments so small that the server creates new ones continuously.
+/// Like `syncs`, with segments so small that the server creates new segments continuously.
 pub fn segments(trial: &mut Trial) {
     slow(trial, 65_536);
 }

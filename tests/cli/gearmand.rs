@@ -45,7 +45,7 @@ impl Background {
         kill(Pid::from_raw(self.pid), signal).expect("a process of ours");
     }
 
-    /// Waits until the daemon has removed its PID file, which is its last action.
+    /// Waits until the daemon has removed its PID file, the last action of the daemon.
     fn wait(&self) {
         wait_until("it has ended", || !self.folder.file("pid").exists());
     }
@@ -122,7 +122,7 @@ fn a_background_server_has_a_pid_file_while_it_listens() {
 }
 
 /// Existing settings of gearmand can contain `--daemon`. The server must not fork, because systemd needs the exit
-/// status of the process that it has started.
+/// status of the process that systemd has started.
 #[test]
 fn a_server_started_by_systemd_does_not_fork() {
     let folder = Folder::new();

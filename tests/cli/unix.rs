@@ -1,4 +1,4 @@
-//! Tests Unix sockets: the server replaces stale socket files, never replaces live ones, and removes its own at exit.
+//! Tests Unix sockets: the server replaces stale socket files but not live ones, and removes its own file at exit.
 
 use std::fs;
 use std::os::unix::fs::{symlink, PermissionsExt};

@@ -66,7 +66,7 @@ fn status(daemon: &Daemon, name: &str) -> String {
 
 #[test]
 fn the_server_cannot_gain_privileges_and_restricts_its_files() {
-    // If the parent's umask is stricter, it must stay in effect.
+    // A stricter umask of the parent must stay in effect.
     for (before, after) in [("022", 0o027), ("0", 0o027), ("077", 0o077)] {
         let folder = Folder::new();
         let binlog = folder.file("jobs");

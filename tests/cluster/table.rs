@@ -12,7 +12,7 @@ enum State {
     Joining,
     Standby,
     Active,
-    /// The server is stopping. It has to release the journal, but etcd does not respond.
+    /// The server is stopping. The server must release the journal, but etcd does not respond.
     Leaving,
 }
 

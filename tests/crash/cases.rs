@@ -132,7 +132,7 @@ fn segments_are_removed_from_the_oldest_on() {
     }
 }
 
-/// Puts a job whose record is not on the disk. A worker may nevertheless have received its ID.
+/// Puts a job whose record is not on the disk. A worker may nevertheless have received the job's ID.
 fn put_unseen(life: &mut Life) -> u64 {
     let client = life.first_client();
     life.put(client, b"t", 1, Span::ZERO).expect("room")

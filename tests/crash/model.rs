@@ -433,7 +433,7 @@ impl Model {
                     .is_some_and(|it| ids.contains(&it)),
                 b'n' => find_name(engine, &dedup_key).is_some_and(|it| {
                     let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
-                    // If several jobs share the key, a search can find any buried one. After damage, one tube can also
+                    // If several jobs share the key, a search can find any buried job. After damage, one tube can also
                     // contain two jobs with this key, one of them buried.
                     it == ids[0] || ids.contains(&it) && (engine.is_buried(ids[0]) || tube(it) == tube(ids[0]))
                 }),

@@ -335,7 +335,7 @@ fn a_dead_letter_keeps_its_origin() {
         let _ = engine.kick_job(id, now);
     });
     assert!(life.access.with(|_, engine| engine.job(id).is_none()));
-    // A worker reports the outcome of a job after it has lost the reservation.
+    // A worker reports the outcome of a job after the worker has lost the reservation.
     let disk = Disk::new(2);
     let mut life = begin(&disk, dawn());
     let id = dead_letter(&mut life, true, Span::MAX);

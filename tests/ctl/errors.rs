@@ -144,7 +144,7 @@ fn a_closed_pipe_is_no_error() {
     let many = "x\n".repeat(30_000);
     assert_eq!(server.feed(&["put", "--lines"], many.as_bytes()).code, 0);
     for line in ["export", "list default -n 0", "stats", "tail --interval 0"] {
-        // The shell runs `:`, which exits immediately and thus closes the pipe from the program's stdout.
+        // The shell runs `:`, which exits immediately and closes the pipe from the program's stdout.
         let script = format!("exec 5>&1; {{ \"$0\" {line} 2>/dev/null; echo \"$?\" >&5; }} | :");
         let mut command = Command::new("timeout");
         command.args(["60", "sh", "-c", &script, crate::daemon::PROGRAM]);

@@ -9,7 +9,7 @@ use nix::pty::{openpty, Winsize};
 use crate::daemon::{run_command, wait_until, Folder};
 use crate::support::{ctl, pretender, Server};
 
-/// Tube names as they are given as arguments, and as the program prints them.
+/// Tube names in the form of arguments, and in the form that the program prints.
 const NAMES: [(&str, &str); 6] = [
     ("My::Func", "\"My::Func\""),
     ("two words", "\"two words\""),

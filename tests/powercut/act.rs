@@ -148,7 +148,7 @@ impl Act {
             (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
             (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
-            // The log stores the result of a failed attempt only if it is the last attempt.
+            // The log stores the result of a failed attempt only if this attempt is the last one.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
                 Some(job) if !done && job.fails + 1 < job.max_fails => Promise::Change,
                 _ => Promise::New,

@@ -13,7 +13,7 @@ use crate::trace::Event;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// The reply reports a new object. It is never sent before the object is durable.
+    /// The reply reports a new object, and is never sent before the object is durable.
     New,
     /// The reply reports a change. While the disk fails, the reply is sent before the change is durable.
     Change,

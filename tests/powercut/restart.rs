@@ -38,7 +38,7 @@ pub struct Left {
 
 pub struct Starter<'a> {
     pub program: &'a Path,
-    /// The directory for the log. It is recreated for each start.
+    /// The directory for the log, recreated for each start.
     pub folder: PathBuf,
 }
 

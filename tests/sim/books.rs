@@ -76,7 +76,7 @@ impl Books {
         }
     }
 
-    /// Removes all jobs, because the log was damaged deliberately or does not guarantee that they survive.
+    /// Removes all jobs, because the log was damaged deliberately or does not guarantee that the jobs survive.
     pub fn forget(&mut self) {
         self.owned.clear();
     }

@@ -70,7 +70,7 @@ fn files_of_the_engine_name_the_owners_they_touch() {
         problems.push(format!("a function passes on &mut {kind}, which is not in LENT"));
     }
     for (name, code, text) in &all {
-        // `engine/data` defines the owners and `engine/mod.rs` declares all of them, so these files need no such list.
+        // `engine/data` defines the owners and `engine/mod.rs` declares all of them, so neither needs to list owners.
         if is_data(name) || name == "engine" {
             if is_data(name) && mentions(code, "Engine") {
                 problems.push(format!("{name}: names Engine"));

@@ -1,4 +1,4 @@
-//! A naive model of Workq. Its replies for random schedules on a virtual clock are compared with those of the server.
+//! A naive model of Workq. Tests compare its replies for random schedules on a virtual clock with the server's replies.
 //!
 //! Owns a simple implementation of Workq, which uses linear searches. Must not share code with the server. Commands are
 //! a microsecond apart and all durations are whole milliseconds, so that events are rarely simultaneous. If two events
@@ -89,8 +89,8 @@ impl Model {
         self.waiting.iter().filter(|(_, (wait, _))| for_it(wait)).map(|(who, _)| who.clone()).collect()
     }
 
-    /// Returns the first ready job of a queue. Higher priorities come first. Within a priority, unscheduled jobs
-    /// precede scheduled jobs, which are in the order of their times. Otherwise, older jobs precede newer jobs.
+    /// Returns the first ready job of a queue. Higher priorities come first. Within a priority, unscheduled jobs come
+    /// first, then scheduled jobs in the order of their times. Among equal jobs, older jobs precede newer jobs.
     pub fn head(&self, queue: char) -> Option<&Job> {
         let ready =
             self.jobs.iter().filter(|job| job.queue == queue && matches!(job.state, State::New | State::Pending));
