@@ -116,6 +116,7 @@ pub struct Journal {
     retiring: u64,
     /// Retired segments whose files could not be removed. They do not count toward the bound.
     stuck: VecDeque<Retired>,
+    stuck_bytes: u64,
     pub health: Health,
     migrated: u64,
     written: u64,
@@ -520,12 +521,12 @@ impl Journal {
         self.old + self.retiring + current + self.ready
     }
 
+    #[inline] // called for each batch of commands, most of which use none of the figures
     pub fn stats(&self) -> LogFigures {
         let Journal { migrated, written, skipped, lost, segment_size, live, health, .. } = *self;
         let number = |segment: Option<&Segment>| segment.map_or(0, |segment| segment.number);
-        let (oldest, current, stuck) = (number(self.segments.front()), number(self.segments.back()), &self.stuck);
-        let disk = self.disk() + stuck.iter().map(|stuck| stuck.bytes).sum::<u64>();
-        let stuck = stuck.len() as u64;
+        let (oldest, current) = (number(self.segments.front()), number(self.segments.back()));
+        let (stuck, disk) = (self.stuck.len() as u64, self.disk() + self.stuck_bytes);
         LogFigures { oldest, current, migrated, written, skipped, lost, stuck, segment_size, disk, live, health }
     }
 }

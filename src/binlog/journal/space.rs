@@ -215,6 +215,7 @@ impl Journal {
             self.is_synced(synced);
         }
         if let Some(stuck) = retry.then(|| self.stuck.pop_front()).flatten() {
+            self.stuck_bytes -= stuck.bytes;
             self.retiring += stuck.bytes;
             self.retired.push_front(stuck);
         }
@@ -227,6 +228,7 @@ impl Journal {
             self.retired.pop_front();
             self.retiring -= gone.bytes;
             self.stuck.extend(stuck.then_some(gone));
+            self.stuck_bytes += if stuck { gone.bytes } else { 0 };
         }
         !self.stuck.is_empty()
     }
