@@ -9,7 +9,7 @@ use std::{ffi::OsString, fs::File, os::fd::OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{openat, readlinkat, renameat, AtFlags, OFlag, AT_FDCWD};
-use nix::libc::{dev_t, ino_t, mode_t};
+use nix::libc::mode_t;
 use nix::sys::stat::{fstat, fstatat, mkdirat, umask, FileStat, Mode, SFlag};
 use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
 
@@ -28,8 +28,8 @@ pub struct FilePlace {
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
-    device: dev_t,
-    inode: ino_t,
+    /// The types of the device and inode numbers differ between processors.
+    status: FileStat,
     /// Keeps the inode of a replaced regular file, so that no later file gets the same inode.
     _file: Option<File>,
 }
@@ -90,11 +90,11 @@ impl FilePlace {
 
     pub fn into_entry(self) -> io::Result<FileEntry> {
         let status = self.status()?.ok_or(Errno::ENOENT)?;
-        Ok(self.entry_of(&status, None))
+        Ok(self.entry_of(status, None))
     }
 
-    fn entry_of(self, status: &FileStat, file: Option<File>) -> FileEntry {
-        FileEntry { device: status.st_dev, inode: status.st_ino, place: self, _file: file }
+    fn entry_of(self, status: FileStat, file: Option<File>) -> FileEntry {
+        FileEntry { place: self, status, _file: file }
     }
 
     fn create(&self, name: &OsString, flags: OFlag) -> nix::Result<File> {
@@ -135,7 +135,7 @@ impl FilePlace {
         if written.is_err() {
             let _ = unlink();
         }
-        written.map(|()| self.entry_of(&status, Some(file)))
+        written.map(|()| self.entry_of(status, Some(file)))
     }
 
     /// Only `owner`, or else the current user, can access the directory. Returns `false` if the name exists already.
@@ -167,14 +167,14 @@ impl FilePlace {
             Err(error) => return Err(error.into()),
         };
         let status = fstat(&file)?;
-        Ok((file, is_new, place.entry_of(&status, None)))
+        Ok((file, is_new, place.entry_of(status, None)))
     }
 }
 
 impl FileEntry {
     pub fn remove(&self) -> io::Result<()> {
         match self.place.status()? {
-            Some(now) if (now.st_dev, now.st_ino) == (self.device, self.inode) => self.place.remove(),
+            Some(now) if (now.st_dev, now.st_ino) == (self.status.st_dev, self.status.st_ino) => self.place.remove(),
             _ => Ok(()),
         }
     }
