@@ -100,7 +100,7 @@ pub fn response(bytes: &[u8]) {
     };
     let (whole, start) = (run(Keep::All(100)), run(Keep::Start(100)));
     if let Some(start) = &start {
-        assert!(start.body.len() <= 100 && (100..1000).contains(&start.status), "{}", start.status);
+        assert!(start.body.len() <= 100 && start.status < 1000, "{}", start.status);
     }
     if let Some(whole) = whole {
         let start = start.expect("a response that can be read completely");
