@@ -37,8 +37,8 @@ impl Scale {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     pub rate: f64,
-    /// Operations per second of processor time of server and client together. If both share one CPU and wait for
-    /// nothing else, this is the rate on an otherwise idle CPU.
+    /// Operations per second of processor time of server and client together. If both share one CPU and do not
+    /// wait for a disk, this is the rate on an otherwise idle CPU.
     pub busy_rate: f64,
     /// The server's processor time per operation, in microseconds.
     pub cpu: f64,

@@ -1,4 +1,4 @@
-//! Formats results as Markdown: a table of work and a table of other values.
+//! Formats results as Markdown: a table of work (rates, times and costs), and a table of all other figures.
 //!
 //! Owns the medians, the ratios, and the verdicts on goals. A ratio is the median of the ratios of paired runs. The
 //! runs of a pair follow each other, so that a temporary slowdown of the machine affects both servers.
@@ -14,8 +14,8 @@ pub struct Results {
     pub scenario: &'static Scenario,
     pub peer: Vec<Outcome>,
     pub ours: Vec<Outcome>,
-    /// `true` if server and client share one CPU and wait for nothing else. In that case, the judged rate is
-    /// [`Work::busy_rate`], which other programs do not affect.
+    /// `true` if server and client share one CPU and do not wait for a disk. In that case, the goal for the rate
+    /// applies to [`Work::busy_rate`], because other programs do not affect processor time.
     pub shared_cpu: bool,
     pub problems: Vec<String>,
 }

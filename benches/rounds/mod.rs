@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 7;
 
-/// A case that has taken longer than this time gets only three rounds.
+/// After this time, no further round of a case starts, except to complete three rounds.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Divides the number of operations under callgrind, which is about fifty times slower.
+/// The divisor of the number of operations under callgrind, which is about fifty times slower.
 const DIVIDE: usize = 20;
 
 /// Runs one round of a case. Returns the duration of the operations.

@@ -36,7 +36,7 @@ impl BinlogSettings {
         BinlogSettings { segment_size, mode, strict: false }
     }
 
-    /// Returns the settings with `strict` set to `true`.
+    /// Returns the settings, changed to prevent the start if any record is damaged.
     pub const fn strictly(self) -> BinlogSettings {
         BinlogSettings { strict: true, ..self }
     }

@@ -34,7 +34,7 @@ enum Frame {
     Close,
 }
 
-/// The head of a response, and `true` if the connection can be reused after the body.
+/// The head of a response, the way in which the body ends, and `true` if the connection can be reused after the body.
 type Head = (Response, Frame, bool);
 
 pub struct Exchange {

@@ -1,5 +1,4 @@
-//! The program's process: memory, standard files, parent process, background mode, and role in a cluster. Not part of
-//! the library.
+//! The program's process: memory, standard files, parent, background mode, and role in a cluster. Not in the library.
 
 pub mod allocator;
 pub mod parent;

@@ -198,7 +198,7 @@ pub fn leave(active: &Active, switching: &AtomicBool) {
     systemd::notify(&format!("{stopping}STATUS=closing, epoch {}", active.epoch()));
 }
 
-/// Must be called after the server has stopped cleanly.
+/// Releases the journal of a server that has stopped cleanly. Restarts the process if another server takes over.
 pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) -> ExitCode {
     match active.release() {
         Ok(()) => log::info!("journal: released"),

@@ -132,8 +132,7 @@ impl Server {
         })
     }
 
-    /// Returns the jobs of a tube in unspecified order. Scans all jobs of the server, and blocks other clients during
-    /// the scan.
+    /// Returns the jobs of a tube in unspecified order. Scans all jobs, and blocks other clients during the scan.
     pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
         self.hub.with_engine(|engine, now| {
             let mut ids = Vec::new();

@@ -55,7 +55,7 @@ pub struct Core {
 pub struct TurnScratch {
     pub out: Output,
     pub now: Time,
-    /// Divides the engine's step budget. 0 counts as 1.
+    /// The divisor of the engine's step budget. 0 counts as 1.
     pub step_divisor: u64,
     pub locked: Duration,
     pub notes: Vec<CommandEntry>,

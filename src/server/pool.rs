@@ -557,7 +557,7 @@ impl PoolThread {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            // No thread reports the last output, so wake up regularly.
+            // If a client waits for an event, no thread reports that it has sent the last output, so wake up regularly.
             self.wait(events, Some(left.min(STOP_STEP)));
         }
     }

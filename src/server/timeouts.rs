@@ -36,7 +36,7 @@ pub enum AwaitedPart {
     Delay,
 }
 
-/// The number of requests, and the awaited part.
+/// The number of HTTP requests of a connection, and what the connection waits for.
 pub type HttpState = (u64, AwaitedPart);
 
 #[derive(Clone, Copy, Debug)]
@@ -218,7 +218,8 @@ impl Idle {
         state.engaged || now.since(state.since) >= self.timeout
     }
 
-    /// `unread` is `None` if the client waits, sleeps, holds a job, or has a delayed reply.
+    /// `unread` is the number of reply bytes that the client has not acknowledged, or `None` if the client waits,
+    /// sleeps, holds a job, or has a delayed reply.
     pub fn is_timed_out(&mut self, number: usize, unread: Option<usize>, now: Time) -> bool {
         let state = &mut self.connections[number];
         let was_engaged = std::mem::replace(&mut state.engaged, unread.is_none());

@@ -8,8 +8,8 @@ pub use crate::protocol::beanstalk::Extensions;
 pub use crate::protocol::gearman::MAX_PREFIX as MAX_HANDLE_PREFIX;
 use crate::shared::system;
 
-/// The default address to listen on. Unlike the default of beanstalkd, this default is a loopback address: the protocol
-/// has no passwords, so remote access must be enabled explicitly.
+/// The default address to listen on. Unlike the default of beanstalkd, this default is a loopback address: without an
+/// access file, every client that can connect has all rights, so remote access must be enabled explicitly.
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 /// The default port of the Gearman protocol.
 pub const GEARMAN_PORT: u16 = 4730;

@@ -5,7 +5,7 @@ use crate::traffic::{pieces, pipeline, Jobs};
 use crate::trial::{last_words, Trial};
 use crate::wire::{figure, Wire};
 
-/// Limits the address space to 400 MiB; ulimit(1) expects kilobytes.
+/// The shell command that limits the address space to 400 MiB. ulimit(1) expects kilobytes.
 const LIMIT: &str = "ulimit -v 409600";
 
 const HELD: u64 = 1000;

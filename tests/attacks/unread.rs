@@ -12,7 +12,7 @@ use crate::wire::Wire;
 
 const MAX_MEMORY: &str = "64M";
 
-/// Limits the address space to 600 MiB; ulimit(1) expects kilobytes.
+/// The shell command that limits the address space to 600 MiB. ulimit(1) expects kilobytes.
 const LIMIT: &str = "ulimit -v 614400";
 
 /// Leaves replies unread, with a memory limit.

@@ -42,7 +42,10 @@ fn numbers() -> Option<&'static [AtomicI64; 2]> {
     })
 }
 
+/// Shifts the result of the system call by the test's offset for the clock.
+///
 /// # Safety
+/// `time` must point to a writable [`Time`], as in C.
 #[no_mangle]
 pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut Time) -> c_int {
     let done = syscall(CLOCK_GETTIME, clock.into(), time) as c_int;

@@ -192,7 +192,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
     }
 }
 
-/// Makes random disk operations fail, once or repeatedly.
+/// Sometimes makes a disk operation fail, once or repeatedly, limits the disk's capacity, or ends all faults.
 fn misfortune(life: &mut Life, random: &mut Random) {
     let disk = life.disk.clone();
     match random.below(40) {

@@ -23,7 +23,7 @@ pub struct Look {
     pub pri: u32,
     /// The numbers of reservations, releases, buries and kicks.
     pub counts: [u32; 4],
-    /// The position of the job among the buried jobs.
+    /// The number of the last command that buried the job, or 0. Buried jobs are sorted by this number.
     pub order: u64,
 }
 

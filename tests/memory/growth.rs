@@ -56,7 +56,7 @@ impl Growth<'_> {
 
     // The tests of TLS include this file, but do not use this method.
     #[allow(dead_code)]
-    /// Checks that memory has never exceeded the limits, and has been released after the clients disconnected.
+    /// Checks that resident memory has never exceeded its initial value by more than [`BEYOND`].
     pub fn check_peak(self, what: &str) {
         let peak = self.daemon.peak_rss().saturating_sub(self.resident);
         println!("{what}: at most +{peak}");

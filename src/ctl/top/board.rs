@@ -27,8 +27,7 @@ impl Board {
         boards.into_iter().zip('1'..).find(|(_, other)| *other == key).map(|(board, _)| board)
     }
 
-    /// Returns headings and widths. The first and last columns are left-aligned text, and the last takes the remaining
-    /// width.
+    /// Returns headings and widths. The first and last columns are left-aligned; the last takes the remaining width.
     #[rustfmt::skip]
     pub fn headings(self) -> &'static [(&'static str, usize)] {
         match self {

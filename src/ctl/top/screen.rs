@@ -146,7 +146,7 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     lines
 }
 
-/// Returns one or two lines with the alarms of the whole queue, or `no alarms`. The counts come last, because the
+/// Returns one or two lines with the alarms of the server, or `no alarms`. The counts come last, because the
 /// header repeats some of them.
 fn alarms(model: &Model, width: usize) -> Vec<String> {
     let stats = &model.summary.stats;

@@ -142,7 +142,7 @@ pub struct Bodies {
 struct InFlight {
     bytes: Weak<Box<[u8]>>,
     length: u64,
-    /// Prevents the thread that sends the last reply from having to free a large body.
+    /// A reference to a large body, so that the thread that sends the last reply does not free the body.
     kept: Option<Arc<Box<[u8]>>>,
 }
 

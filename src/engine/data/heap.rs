@@ -20,7 +20,7 @@ impl<T: Linked> Positions for T {
 
 /// The capacity that an empty heap can keep.
 const KEEP: usize = 64;
-/// Limits [`Heap::left`], so that all positions stay below [`NIL`](super::NIL).
+/// The maximum of [`Heap::left`], so that all positions stay below [`NIL`](super::NIL).
 const MAX_LEFT: u32 = u32::MAX / 2;
 
 /// Smallest key first. Members with equal keys must be interchangeable.

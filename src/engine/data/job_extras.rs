@@ -153,7 +153,7 @@ pub(in crate::engine) struct RareExtras {
     pub reducer: Option<Box<[u8]>>,
     /// [`Time::NEVER`] without a start time.
     pub start: Time,
-    /// The rank among ready jobs of the same priority. 0 before the start time.
+    /// The rank among ready jobs (see `rank_of`) of a [`CompletionPolicy::Keep`] job whose start time has passed, or 0.
     pub order: u64,
     /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
     pub orphaned: bool,

@@ -59,7 +59,7 @@ impl PastJob {
 pub const POINTS: usize = 240;
 pub const POINT_SECONDS: u64 = 15;
 
-/// Figures of the whole queue for a period of [`POINT_SECONDS`].
+/// Figures of all tubes together for a period of [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
     /// The number of ready jobs at the start of the period.

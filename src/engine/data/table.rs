@@ -293,7 +293,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
             *self.get_mut(before).chain_mut() = next;
         }
         self.indexed -= 1;
-        // Remove buckets faster than items, so that the number of buckets approaches the number of items.
+        // Remove up to three buckets per item, so that the number of buckets falls to twice the number of items.
         for _ in 0..3 {
             if self.buckets > MIN_BUCKETS && self.indexed < self.buckets / 2 {
                 self.buckets -= 1;

@@ -379,7 +379,7 @@ pub struct TubeSettings<N = Arc<[u8]>> {
     pub ttl: u32,
     /// Receives jobs that the server would otherwise bury in this tube.
     pub dead: Option<N>,
-    /// Limits the number of reserved jobs. 0 means unlimited.
+    /// The maximum number of reserved jobs. 0 means unlimited.
     pub max: u32,
     pub rate: Option<Rate>,
 }
@@ -441,8 +441,7 @@ impl TubeRules {
     pub fn take(&mut self, now: Time) {
         let Some(rate) = self.settings.rate else { return };
         if now >= self.window_end {
-            // A busy tube starts the next window exactly at the end of the last window, so a late timer does not reduce
-            // the rate.
+            // In a busy tube, windows follow each other without gaps, so that a late timer does not reduce the rate.
             let length = Span::from_secs(rate.seconds.into());
             let next = self.window_end + length;
             (self.taken, self.window_end) = (0, if now < next { next } else { now + length });

@@ -44,7 +44,7 @@ impl Engine {
         (rare.lane, rare.con_limit) = (lane, limit);
     }
 
-    /// The job must not be in a queue. Returns its key and limit.
+    /// Removes the job, which must not be queued, from its lane, if any. Returns the job's concurrency key and limit.
     pub(in crate::engine) fn leave_lane(&mut self, slot: u32) -> Option<(Name, u32)> {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();

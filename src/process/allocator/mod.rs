@@ -13,8 +13,8 @@ mod heap;
 #[global_allocator]
 static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 
-/// Free bytes that every heap keeps at its end, for a few bodies above the mmap threshold. Mapping the memory of a body
-/// costs several times as much as processing the job.
+/// Free bytes that every heap keeps at its end. malloc uses them before it maps a block, so a few bodies above the mmap
+/// threshold need no mapping, which would cost several times as much as processing the job.
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 

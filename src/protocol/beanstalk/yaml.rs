@@ -180,7 +180,7 @@ fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     names
 }
 
-/// The first keys are the same as in replies of the work queue Tuber.
+/// The keys up to `waiting-jobs` are the same as in replies of the work queue Tuber.
 pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     let mut yaml = Yaml::new(256);
     yaml.figure("name", FigureValue::Text(name));

@@ -55,7 +55,7 @@ fn columns(text: &mut Vec<u8>, numbers: impl IntoIterator<Item = u64>) {
 
 type Columns<const N: usize> = fn(&TubeStats, u64) -> [u64; N];
 
-/// Lists tubes that a Gearman command has created, or that have a Gearman worker or ready, delayed or reserved jobs.
+/// Lists tubes that a Gearman command keeps open, or that have a Gearman worker or ready, delayed or reserved jobs.
 fn tubes<const N: usize>(cursor: &mut Cursor, context: &mut Context, out: &mut Output, row: Columns<N>) -> Progress {
     let Context { engine, access, now, .. } = context;
     engine.walk_tubes(&mut cursor.next, *now, |tube| {

@@ -1,4 +1,4 @@
-//! The HTTP commands, except lists and metrics.
+//! The HTTP commands, except lists, metrics and the commands for failed jobs.
 
 use super::action::{new_tube, once, turns, unreserved, wrong, Arguments, HttpAction, Parsed};
 use super::reply::{

@@ -153,7 +153,7 @@ pub struct Scrape {
     shown: BTreeSet<Box<[u8]>>,
     shown_count: usize,
     names_size: u64,
-    /// Searches the whole queue, and then each shown tube.
+    /// Searches all tubes together, and then each shown tube.
     oldest: FindOldest,
     ages: Option<[Span; 3]>,
     /// In the order of `TUBES` and `GEARMAN`.

@@ -24,7 +24,8 @@ const MAX_TURNS: usize = 2000;
 /// The number of jobs in each state, of additional tubes, and of clients that wait for a job.
 const SIZE: usize = 8;
 
-/// The kinds of interruptible commands: the protocol, the route for HTTP, and the type of the progress.
+/// The kinds of interruptible commands: the protocol, and the name of the command or, for HTTP, the route and the type
+/// of the action. `check` is an interrupted permission check.
 const KINDS: [&str; 44] = [
     "check",
     "beanstalk Kick",
@@ -206,7 +207,7 @@ impl World {
         all.iter().flat_map(|state| self.ids(*state)).collect()
     }
 
-    /// Decodes `bytes`, and immediately executes HTTP requests that announce a body.
+    /// Decodes `bytes`. Executes only the heads of HTTP requests that announce a body, and returns all other requests.
     fn decode(&mut self, peer: usize, mut bytes: &[u8]) -> Vec<Request> {
         let limits = DecodeLimits {
             fingerprints: Fingerprints::new(7),

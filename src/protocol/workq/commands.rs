@@ -139,7 +139,7 @@ const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
 table! {
     enum CommandName = 0;
-    /// As in the original server, `complete` reports an invalid size as an invalid payload size.
+    /// As in the original server, `complete` (unlike `fail`) reports an invalid result size as an invalid payload size.
     static COMMANDS: [CommandRow] = row;
     Add(Need::PUT_NAMED, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false)),
     Schedule(Need::PUT_NAMED, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, |line| add(line, true)),
