@@ -30,7 +30,7 @@ pub struct FileEntry {
     place: FilePlace,
     /// The types of the device and inode numbers differ between processors.
     status: FileStat,
-    /// Keeps the inode of a replaced regular file, so that no later file gets the same inode.
+    /// The replaced regular file, which stays open so that no later file gets the same inode.
     _file: Option<File>,
 }
 

@@ -121,7 +121,7 @@ type Oldest = (JobId, Time);
 
 #[derive(Debug, Default)]
 pub struct FindOldest {
-    /// `None` for all tubes.
+    /// `None` searches the jobs of all tubes.
     tube: Option<Box<[u8]>>,
     /// In the order of [`STATES`]; `None` for a state without jobs.
     found: Vec<Option<Oldest>>,
