@@ -29,7 +29,7 @@ pub struct FilePlace {
 pub struct FileEntry {
     place: FilePlace,
     /// The types of the device and inode numbers differ between processors.
-    status: FileStat,
+    status: Box<FileStat>,
     /// The replaced regular file, which stays open so that no later file gets the same inode.
     _file: Option<File>,
 }
@@ -94,7 +94,7 @@ impl FilePlace {
     }
 
     fn entry_of(self, status: FileStat, file: Option<File>) -> FileEntry {
-        FileEntry { place: self, status, _file: file }
+        FileEntry { place: self, status: Box::new(status), _file: file }
     }
 
     fn create(&self, name: &OsString, flags: OFlag) -> nix::Result<File> {
