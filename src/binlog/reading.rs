@@ -202,7 +202,7 @@ impl<'a> Reading<'a> {
         }
         match link.header {
             Some(header) => {
-                self.ids = header.ids.min(ID_LIMIT);
+                self.claim_ids(header.ids);
                 self.oldest = self.oldest.max(header.oldest);
                 self.epoch = (header.epoch != 0).then_some(header.epoch);
                 if is_damage {
@@ -338,7 +338,6 @@ impl<'a> Reading<'a> {
             self.last_id = self.last_id.max(id);
         }
         let changed = match record {
-            Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= ID_LIMIT => None,
             Record::Change(id, change) => self.engine.restore_change(id, change),
             Record::Outcome { id, done, fails, result } => {
                 self.engine.restore_outcome(JobId(id), done, fails, body.as_ref().map_or(result, Body::bytes))
@@ -395,14 +394,14 @@ impl<'a> Reading<'a> {
                 let is_plausible = next > current && next < NUMBER_LIMIT.min(current + MAX_NUMBER_GAP);
                 self.last = is_plausible.then_some(Last::Next(next));
             }
-            Record::Closed { last_id, time } => {
+            Record::Closed { last_id, time } if last_id < ID_LIMIT => {
                 self.last = Some(Last::Closed(last_id));
                 self.latest = self.latest.max(time.unwrap_or_default());
             }
-            Record::Ids(ids) => self.ids = ids,
+            Record::Ids(ids) => self.claim_ids(ids),
             Record::Gone(oldest) => self.oldest = self.oldest.max(oldest),
             Record::Start(Start { ids, epoch, oldest, .. }) => {
-                self.ids = ids.min(ID_LIMIT);
+                self.claim_ids(ids);
                 self.oldest = self.oldest.max(oldest);
                 self.epoch = (epoch != 0).then_some(epoch);
             }
@@ -417,6 +416,13 @@ impl<'a> Reading<'a> {
                 self.journal.changed(Live::Operation, number as u32, before, None);
             }
             _ => {}
+        }
+    }
+
+    /// Ignores an implausible limit: jobs with IDs from [`ID_LIMIT`] would be skipped at the next start.
+    fn claim_ids(&mut self, ids: u64) {
+        if ids < ID_LIMIT {
+            self.ids = ids;
         }
     }
 

@@ -117,6 +117,18 @@ fn random_records() {
     }
 }
 
+#[test]
+fn an_implausible_limit_of_ids_is_ignored() {
+    for ids in [1 << 63, u64::MAX] {
+        let (disk, here) = (Disk::new(0), format::Segment { log: 1, number: 1 });
+        let mut bytes = format::header(here, [0; 6]);
+        let payload = [1, 80, ids, 0, 0].map(u64::to_le_bytes).concat();
+        bytes.extend(format::record(here, bytes.len(), b'H', &payload));
+        disk.put_file("segment.0000000001", bytes);
+        open(&disk);
+    }
+}
+
 fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
     if b"PJpj".contains(&kind) && !random.once_in(10) {
         return full(kind, random);
