@@ -419,11 +419,35 @@ fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
     found
 }
 
-/// Maps each file to the files of the same module that it imports. Omits the main file of a directory, because it
-/// declares the other files. In the engine, imports through the main file also count.
+/// Maps the path of each name that a file re-exports to the path from which the file re-exports the name.
+fn reexports(sources: &[Source]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for source in sources {
+        let module = module(&source.path);
+        for item in source.code.split("\npub use ").skip(1).filter_map(|rest| rest.split(';').next()) {
+            let is_absolute = ["self::", "super::", "crate::"].iter().any(|start| item.starts_with(start));
+            let item = if is_absolute { item.to_owned() } else { format!("self::{item}") };
+            let paths = named_paths(&module, &item).into_iter();
+            let names = paths.map(|path| (format!("{module}/{}", path.rsplit('/').next().unwrap_or_default()), path));
+            // A re-exported function can have the name of its file.
+            found.extend(names.filter(|(name, path)| !format!("{path}/").starts_with(&format!("{name}/"))));
+        }
+    }
+    found
+}
+
+/// Returns the path of the definition that `path` refers to through re-exports.
+fn origin(path: String, reexports: &BTreeMap<String, String>) -> String {
+    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+    let found = ends.filter_map(|end| Some(reexports.get(&path[..end])?.clone() + &path[end..])).next();
+    found.map_or(path, |path| origin(path, reexports))
+}
+
+/// Maps each file to the files of the same module that it imports, also through re-exports. Omits the main file of a
+/// directory, because it declares the other files.
 fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
-    let mut definitions = definitions(&sources);
+    let (mut definitions, reexports) = (definitions(&sources), reexports(&sources));
     definitions.retain(|_, module| module.starts_with("engine/") && !module.starts_with("engine/tests"));
     let modules: BTreeSet<String> = sources.iter().map(|source| module(&source.path)).collect();
     let is_folder = |name: &str| modules.iter().any(|other| other.starts_with(&format!("{name}/")));
@@ -432,6 +456,7 @@ fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
     for source in sources.iter().filter(|source| !is_folder(&module(&source.path))) {
         let name = module(&source.path);
         let named = named_paths(&name, &source.code).into_iter().filter_map(|path| {
+            let path = origin(path, &reexports);
             let mut path = path.as_str();
             while !modules.contains(path) {
                 if let Some(file) = definitions.get(path) {
@@ -470,6 +495,7 @@ fn files_of_a_module_have_no_import_cycles() {
 #[test]
 fn directories_of_the_engine_import_only_permitted_ones() {
     let mut problems = Vec::new();
+    let reexports = reexports(&sources("src/engine"));
     for source in sources("src/engine") {
         let name = module(&source.path);
         let mut parts = name.split('/').skip(1);
@@ -477,7 +503,7 @@ fn directories_of_the_engine_import_only_permitted_ones() {
             continue;
         };
         let own = name.split('/').nth(1).unwrap_or_default();
-        for path in named_paths(&name, &source.code) {
+        for path in named_paths(&name, &source.code).into_iter().map(|path| origin(path, &reexports)) {
             let Some(other) = path.strip_prefix("engine/").and_then(|path| path.split('/').next()) else { continue };
             if other != own && !may.contains(&other) && ENGINE.iter().any(|(name, _)| *name == other) {
                 problems.push(format!("{}: {own} imports {path}", source.path.display()));

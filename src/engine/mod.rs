@@ -47,7 +47,7 @@ pub use support::DEFERRED;
 pub use verbs::job_verbs::{Kick, TouchAll};
 pub use verbs::long_commands::FindReserved;
 pub use verbs::reserve::{Awaited, GiveBack, Grab, JobEnd, Reserve};
-pub use verbs::submit::{Refused, Submitted, Tagged, Tags};
+pub use verbs::submit::{Submitted, Tagged, Tags};
 pub use verbs::tubes::{Dropped, NotSet, WantedTubes};
 
 use std::collections::VecDeque;
@@ -105,6 +105,21 @@ impl Limits {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    Draining,
+    OutOfMemory,
+    /// Another job has the same unique ID.
+    Duplicate,
+    QueueFull,
+}
+
+impl From<OverLimit> for Refused {
+    fn from(_: OverLimit) -> Refused {
+        Refused::OutOfMemory
+    }
+}
 
 #[derive(Debug)]
 pub struct Engine {

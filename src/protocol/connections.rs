@@ -3,10 +3,9 @@
 
 use std::fmt::Display;
 
-use super::beanstalk::FigureValue;
 use super::pages::{Mark, Order, SortedPage};
 use super::text::{has_part, push_tube_name};
-use super::{sees, Context, Output, Peers, Wire};
+use super::{sees, Context, FigureValue, Output, Peers, Wire};
 use crate::access::ClientAccess;
 use crate::engine::{ClientHandle, ClientId, ClientStats, Engine, JobCounts, JobId, Progress, Stats, Time};
 

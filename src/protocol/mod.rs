@@ -32,6 +32,18 @@ use crate::engine::{Body, ClientId, Engine, Fingerprints, Histogram, LongCommand
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FigureValue<'a> {
+    Number(u64),
+    Micros(u64),
+    Truth(bool),
+    /// Text that never needs quotes.
+    Word(&'a [u8]),
+    /// Quoted if beanstalkd does not allow the name.
+    Name(&'a [u8]),
+    Text(&'a [u8]),
+}
+
 /// A protocol for client connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

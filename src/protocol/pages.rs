@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::beanstalk::FigureValue;
 use super::text::{hex_pair, whole_number};
+use super::FigureValue;
 use crate::engine::{Past, PastJob, Progress, Steps};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -19,9 +19,8 @@ mod schedules;
 #[path = "model/settings.rs"]
 mod settings;
 
-#[allow(unused_imports)] // unused in the simulation, which has no tags
-pub use extended::{Extended, JobTags};
-#[allow(unused_imports)]
+pub use extended::Extended;
+#[allow(unused_imports)] // unused in programs that include the model, but no tags
 pub use groups::GroupTie;
 pub use settings::Settings;
 
@@ -48,6 +47,24 @@ pub enum Place {
     Scheduled {
         due: Time,
     },
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct JobTags {
+    /// The key, and the number of seconds for which the key outlives the job.
+    pub key: Option<(Name, u32)>,
+    pub tube: Option<Name>,
+    pub tries: u8,
+    pub backoff: u32,
+    pub ttl: Option<Span>,
+    /// The concurrency key, and the maximum number of reserved jobs with this key.
+    pub bound: Option<(Name, u32)>,
+    pub groups: Vec<(Name, GroupTie)>,
+    /// The interval of a schedule in seconds.
+    pub every: Option<u32>,
+    expires: Option<Time>,
+    /// `true` while the end of the time to live is scheduled.
+    timed: bool,
 }
 
 #[derive(Clone, Debug)]

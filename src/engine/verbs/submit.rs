@@ -4,22 +4,7 @@
 
 use crate::engine::data::*;
 use crate::engine::log::{logged_options, logged_schedule, Change};
-use crate::engine::{Engine, OverLimit, JOB_COST};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    Draining,
-    OutOfMemory,
-    /// Another job has the same unique ID.
-    Duplicate,
-    QueueFull,
-}
-
-impl From<OverLimit> for Refused {
-    fn from(_: OverLimit) -> Refused {
-        Refused::OutOfMemory
-    }
-}
+use crate::engine::{Engine, Refused, JOB_COST};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {

@@ -3,7 +3,7 @@
 use super::commands::{CommandName, COMMANDS};
 use super::extensions::Extensions;
 use crate::engine::{Latency, Span, Stats, TubeStats};
-use crate::protocol::{CommandCounters, CommandId, Context, Facts, Usage, Wire};
+use crate::protocol::{CommandCounters, CommandId, Context, Facts, FigureValue, Usage, Wire};
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
@@ -46,18 +46,6 @@ impl<'a> QueueFigures<'a> {
             connections: context.registry.counts.map(|count| count as u64),
         }
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FigureValue<'a> {
-    Number(u64),
-    Micros(u64),
-    Truth(bool),
-    /// Text that never needs quotes.
-    Word(&'a [u8]),
-    /// Quoted if beanstalkd does not allow the name.
-    Name(&'a [u8]),
-    Text(&'a [u8]),
 }
 
 type OfServer = for<'a> fn(&'a QueueFigures) -> FigureValue<'a>;

@@ -15,7 +15,7 @@ pub use commands::{CommandName, CommandRow, COMMANDS, MAX_LINE, MAX_PUT_LINE};
 pub use extensions::{
     read_settings, read_tags, tube_settings, Extension, Extensions, Tagging, EXTENSIONS, SETTINGS, TAGS,
 };
-pub use figures::{extended_counts, server_figures, tube_times, FigureValue, QueueFigures, TUBE_FIGURES};
+pub use figures::{extended_counts, server_figures, tube_times, QueueFigures, TUBE_FIGURES};
 pub use reply::OUT_OF_MEMORY as TOO_MANY_CONNECTIONS;
 pub use request::Decoder;
 pub use session::{execute, notify, stats_job};

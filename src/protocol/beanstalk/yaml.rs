@@ -3,13 +3,13 @@
 
 use super::command::PartialList;
 use super::extensions::{tube_settings, Extensions};
-use super::figures::{extended_counts, server_figures, tube_times, FigureValue, QueueFigures, TUBE_FIGURES};
+use super::figures::{extended_counts, server_figures, tube_times, QueueFigures, TUBE_FIGURES};
 use crate::engine::{
     CompletionPolicy, EndedKey, GroupStats, History, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time,
     TubeStats,
 };
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
-use crate::protocol::Output;
+use crate::protocol::{FigureValue, Output};
 
 struct Yaml(Vec<u8>);
 

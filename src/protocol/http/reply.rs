@@ -3,9 +3,9 @@
 use super::page;
 use crate::access::{Denied, Digest, Need};
 use crate::engine::{Engine, JobView, Span, State, Time, TubeStats};
-use crate::protocol::beanstalk::{job_figures, tube_settings, tube_times, FigureValue, TUBE_FIGURES};
+use crate::protocol::beanstalk::{job_figures, tube_settings, tube_times, TUBE_FIGURES};
 use crate::protocol::text::upto;
-use crate::protocol::{Flow, Output};
+use crate::protocol::{FigureValue, Flow, Output};
 use crate::shared::json::Members;
 
 pub const JSON: &str = "application/json";

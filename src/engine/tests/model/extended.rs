@@ -9,28 +9,9 @@ use super::super::super::{
     Body, ClientId, Engine, Event, JobEnd, JobId, Outcome, OverLimit, Priority, Refused, Span, State, Tagged, Time,
     TubeEvents,
 };
-use super::groups::GroupTie;
 use super::schedules::Schedule;
 use super::settings::{Ruled, Settings};
-use super::{History, Model, Name, Place};
-
-#[derive(Clone, Debug, Default)]
-pub struct JobTags {
-    /// The key, and the number of seconds for which the key outlives the job.
-    pub key: Option<(Name, u32)>,
-    pub tube: Option<Name>,
-    pub tries: u8,
-    pub backoff: u32,
-    pub ttl: Option<Span>,
-    /// The concurrency key, and the maximum number of reserved jobs with this key.
-    pub bound: Option<(Name, u32)>,
-    pub groups: Vec<(Name, GroupTie)>,
-    /// The interval of a schedule in seconds.
-    pub every: Option<u32>,
-    pub(super) expires: Option<Time>,
-    /// `true` while the end of the time to live is scheduled.
-    pub(super) timed: bool,
-}
+use super::{History, JobTags, Model, Name, Place};
 
 #[derive(Clone, Debug)]
 pub struct EndedKey {
