@@ -99,3 +99,21 @@ fn files_of_the_engine_name_the_owners_they_touch() {
     }
     complain(problems);
 }
+
+/// Each owner counts its own memory, so only `engine/data` may change an account.
+#[test]
+fn only_owners_count_memory() {
+    let mut problems = Vec::new();
+    let all = sources("src/engine")
+        .into_iter()
+        .filter(|source| !["src/engine/data", "src/engine/tests"].iter().any(|folder| source.path.starts_with(folder)));
+    for source in all {
+        for (number, line) in statements(&source.code) {
+            let is_lent = line.contains("&mut ") && mentions(line, ".memory");
+            if is_lent || ["memory += ", "memory -= ", "memory = "].iter().any(|change| line.contains(change)) {
+                problems.push(format!("{}:{number}: counts memory outside its owner", source.path.display()));
+            }
+        }
+    }
+    complain(problems);
+}

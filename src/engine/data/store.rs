@@ -54,6 +54,15 @@ impl Store {
             + self.origins.memory
             + self.schedules.table.memory
     }
+
+    /// Returns `true` if the set of twins has changed.
+    pub fn set_twin(&mut self, family: Family, id: JobId, is_twin: bool) -> bool {
+        let (twin, memory) = ((family_key(family), id), &mut self.extras.table.memory);
+        let is_change = if is_twin { self.twins.insert(twin) } else { self.twins.remove(&twin) };
+        let change = u64::from(is_change) * TWIN_COST;
+        *memory = if is_twin { *memory + change } else { *memory - change };
+        is_change
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

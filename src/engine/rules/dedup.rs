@@ -192,7 +192,8 @@ impl Engine {
         let has_twins = !self.store.twins.is_empty();
         let Some(family) = has_twins.then(|| self.family_of(slot, is_buried)).flatten() else { return };
         self.agenda.steps.take(MOVE);
-        if !self.set_twin(family, self.store.jobs.get(slot).id, false) {
+        let id = self.store.jobs.get(slot).id;
+        if !self.store.set_twin(family, id, false) {
             self.settle(family, slot, None);
         }
     }
@@ -225,19 +226,9 @@ impl Engine {
         for member in members {
             let (number, id) = (self.store.extras.of(member), self.store.jobs.get(member).id);
             let hidden = (Some(member) != oldest).then_some(id);
-            self.set_twin(family, id, hidden.is_some());
+            self.store.set_twin(family, id, hidden.is_some());
             self.store.extras.rehash(number, self.hash_dedup_key(&key, tube, hidden));
         }
-    }
-
-    /// Returns `true` if the set of twins has changed.
-    fn set_twin(&mut self, family: Family, id: JobId, is_twin: bool) -> bool {
-        let (twins, twin) = (&mut self.store.twins, (family_key(family), id));
-        let before = twins.len() as u64;
-        let is_change = if is_twin { twins.insert(twin) } else { twins.remove(&twin) };
-        let memory = &mut self.store.extras.table.memory;
-        *memory = *memory + twins.len() as u64 * TWIN_COST - before * TWIN_COST;
-        is_change
     }
 
     /// Returns `true` if a kick of the job needs memory that the server does not have.
