@@ -28,8 +28,8 @@ pub use self::log::{
 };
 pub use data::{
     date_of, day_of, is_tube_name_byte, priority_class, push_moment, push_uuid, Account, Body, BodyRef, Cause,
-    ClientHandle, ClientId, CompletionPolicy, DedupKey, EndedKey, Event, Fingerprint, Fingerprinting, Fingerprints,
-    Flush, GroupCount, GroupTag, Histogram, History, Job, JobCounts, JobExtras, JobId, JobOptions, JobTimes, JobView,
+    ClientId, CompletionPolicy, DedupKey, EndedKey, Event, Fingerprint, Fingerprinting, Fingerprints, Flush,
+    GroupCount, GroupTag, Handle, Histogram, History, Job, JobCounts, JobExtras, JobId, JobOptions, JobTimes, JobView,
     Latency, Linked, Links, List, LongCommand, Minutes, MoveJobs, Name, NewBody, NewJob, NoJob, OpenOperation, Outcome,
     Past, PastJob, Pause, Point, Priority, Progress, Rate, Recurrence, Report, ReserveMode, ReservePolicy, RunCount,
     Schedule, Smallest, Span, State, Steps, Tie, Time, TubeEvents, TubeSettings, TubeTimes, Verdict, COPY_MAX, DEFAULT,
@@ -172,7 +172,7 @@ impl Engine {
         self.clients.insert(ClientState::new(reserve_policy, self.clients.connected as u32))
     }
 
-    pub fn handle(&self, client: ClientId) -> ClientHandle {
+    pub fn handle(&self, client: ClientId) -> Handle<ClientId> {
         self.clients.handle(client)
     }
 
@@ -189,7 +189,7 @@ impl Engine {
         &self.past
     }
 
-    pub fn client_at(&self, handle: ClientHandle) -> Option<ClientId> {
+    pub fn client_at(&self, handle: Handle<ClientId>) -> Option<ClientId> {
         self.clients.at(handle)
     }
 

@@ -7,7 +7,7 @@ use super::pages::{Mark, Order, SortedPage};
 use super::text::{has_part, push_tube_name};
 use super::{sees, Context, FigureValue, Output, Peers, Wire};
 use crate::access::ClientAccess;
-use crate::engine::{ClientHandle, ClientId, ClientStats, Engine, JobCounts, JobId, Progress, Stats, Time};
+use crate::engine::{ClientId, ClientStats, Engine, Handle, JobCounts, JobId, Progress, Stats, Time};
 
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
@@ -134,7 +134,7 @@ impl ConnectionPage {
     }
 }
 
-type ClientPage = SortedPage<ClientHandle>;
+type ClientPage = SortedPage<Handle<ClientId>>;
 
 /// Adds the connections, starting at client ID `from`, that the requester may view and that contain `filter` in a text.
 pub fn offer_clients(page: &mut ClientPage, from: &mut u32, filter: &[u8], context: &mut Context) -> Progress {
@@ -156,7 +156,7 @@ impl<'a> Connections<'a> {
         Connections { registry, peers: *peers, access: access.as_deref(), now: *now }
     }
 
-    pub fn find(&self, handle: ClientHandle, engine: &'a Engine) -> Option<ClientStats<'a>> {
+    pub fn find(&self, handle: Handle<ClientId>, engine: &'a Engine) -> Option<ClientStats<'a>> {
         engine.client_at(handle).and_then(|client| engine.client_stats(client.0, self.now))
     }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::{ClientHandle, Heap, JobId, Outcome, Positions, State, Time, TubeHandle, NIL};
+use super::{ClientId, Handle, Heap, JobId, Outcome, Positions, State, Time, NIL};
 
 /// Costs in steps. The cost of a notification includes the write to the client's socket.
 pub const MOVE: u64 = 4;
@@ -87,9 +87,9 @@ pub struct Agenda {
 /// job's extras until all waiting clients have received the outcome. `Release` contains the number of a complete group.
 #[derive(Debug)]
 pub enum Deferred {
-    Disconnect(ClientHandle),
-    Search(ClientHandle),
-    Serve(TubeHandle),
+    Disconnect(Handle<ClientId>),
+    Search(Handle<ClientId>),
+    Serve(Handle<u32>),
     Buried(JobId),
     Notify { extras: u32, job: JobId, outcome: Arc<Outcome>, logged: bool },
     Release(u32),
@@ -255,7 +255,7 @@ pub struct MoveJobs {
     pub(in crate::engine) state: State,
     pub left: u64,
     /// The tube `from`, or `None` before the start. Later tubes with the same name are not affected.
-    pub(in crate::engine) origin: Option<TubeHandle>,
+    pub(in crate::engine) origin: Option<Handle<u32>>,
     /// Jobs skipped because the destination already has a job with the same key.
     pub(in crate::engine) passed: usize,
     pub(in crate::engine) open: Option<u32>,

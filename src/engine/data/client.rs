@@ -8,10 +8,7 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::{
-    linked, Body, ClientHandle, ClientId, Heap, JobId, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
-    NOBODY,
-};
+use super::{linked, Body, ClientId, Handle, Heap, JobId, Links, List, Priority, Slots, Span, Time, NIL, NOBODY};
 
 /// A waiting client receives DEADLINE_SOON when one of its reservations ends within this time, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
@@ -75,7 +72,7 @@ pub struct Search {
     /// The total weight of the tubes with a job.
     pub(in crate::engine) found: u64,
     /// The rank of the best job, its tube, and the position of the tube in the watch list.
-    pub(in crate::engine) best: Option<((Priority, Time), TubeHandle, usize)>,
+    pub(in crate::engine) best: Option<((Priority, Time), Handle<u32>, usize)>,
     pub(in crate::engine) again: bool,
 }
 
@@ -260,13 +257,13 @@ impl Clients {
         self.states[client.0 as usize].watched.remove(tube, &mut self.watches);
     }
 
-    pub(in crate::engine) fn handle(&self, client: ClientId) -> ClientHandle {
-        ClientHandle { client, connection: self[client].connection }
+    pub(in crate::engine) fn handle(&self, client: ClientId) -> Handle<ClientId> {
+        Handle { number: client, generation: self[client].connection }
     }
 
-    pub(in crate::engine) fn at(&self, handle: ClientHandle) -> Option<ClientId> {
-        let state = self.states.get(handle.client.0 as usize)?;
-        (state.connection == handle.connection).then_some(handle.client)
+    pub(in crate::engine) fn at(&self, handle: Handle<ClientId>) -> Option<ClientId> {
+        let state = self.states.get(handle.number.0 as usize)?;
+        (state.connection == handle.generation).then_some(handle.number)
     }
 
     pub(in crate::engine) fn len(&self) -> usize {

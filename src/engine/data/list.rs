@@ -109,19 +109,12 @@ pub struct ClientId(pub u32);
 /// The holder of leased jobs: the first client, which belongs to the engine and never disconnects.
 pub const NOBODY: ClientId = ClientId(0);
 
-/// A reference that can be kept between calls. Tube numbers are reused, but `birth` differs between tubes with the same
-/// number, so a handle of a closed tube finds nothing.
+/// A reference to a client (`Handle<ClientId>`) or a tube (`Handle<u32>`) that can be kept between calls. Numbers are
+/// reused, but `generation` differs between owners of the same number, so a handle of a closed tube finds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TubeHandle {
-    pub(in crate::engine) number: u32,
-    pub(in crate::engine) birth: u32,
-}
-
-/// Client numbers are reused, but `connection` differs between clients with the same number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ClientHandle {
-    pub(in crate::engine) client: ClientId,
-    pub(in crate::engine) connection: u32,
+pub struct Handle<N> {
+    pub(in crate::engine) number: N,
+    pub(in crate::engine) generation: u32,
 }
 
 #[cfg(test)]

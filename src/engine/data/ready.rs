@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{hashed, Heap, JobFlag, Jobs, List, Name, Priority, Slots, Table, Time, TubeHandle, NIL};
+use super::{hashed, Handle, Heap, JobFlag, Jobs, List, Name, Priority, Slots, Table, Time, NIL};
 
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
@@ -147,7 +147,7 @@ pub struct Lanes {
     pub(in crate::engine) keys: Table<SharedKey, 64>,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
     /// Tubes to be served at the end of the current call.
-    pub(in crate::engine) unblocked: Vec<TubeHandle>,
+    pub(in crate::engine) unblocked: Vec<Handle<u32>>,
 }
 
 impl Lanes {

@@ -7,8 +7,8 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use super::{
-    hashed, ClientHandle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State, Table, Time,
-    TubeHandle, TubeTimes, NIL, TIMES_COST, URGENT,
+    hashed, ClientId, Handle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State, Table, Time,
+    TubeTimes, NIL, TIMES_COST, URGENT,
 };
 
 pub const DEFAULT: &[u8] = b"default";
@@ -132,17 +132,17 @@ pub struct Tube {
     /// Watching clients with [`ReservePolicy::Notified`], idle or not.
     pub(in crate::engine) sleepers: u32,
     /// The client that created the tube, and may have disconnected.
-    pub(in crate::engine) opener: Option<ClientHandle>,
+    pub(in crate::engine) opener: Option<Handle<ClientId>>,
     /// Distinguishes successive tubes with the same number.
-    birth: u32,
+    generation: u32,
     order: u32,
     hash: u32,
     chain: u32,
 }
 
 impl Tube {
-    fn new(name: Arc<[u8]>, order: u32, hash: u32, birth: u32) -> Tube {
-        Tube { name, order, hash, birth, chain: NIL, renotify_at: Time::NEVER, ..Tube::default() }
+    fn new(name: Arc<[u8]>, order: u32, hash: u32, generation: u32) -> Tube {
+        Tube { name, order, hash, generation, chain: NIL, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
     pub(in crate::engine) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
@@ -336,12 +336,12 @@ impl Tubes {
         Some(tube)
     }
 
-    pub fn handle(&self, number: u32) -> TubeHandle {
-        TubeHandle { number, birth: self.get(number).birth }
+    pub fn handle(&self, number: u32) -> Handle<u32> {
+        Handle { number, generation: self.get(number).generation }
     }
 
-    pub fn at(&self, handle: TubeHandle) -> Option<u32> {
-        self.table.items.try_get(handle.number).is_some_and(|tube| tube.birth == handle.birth).then_some(handle.number)
+    pub fn at(&self, Handle { number, generation }: Handle<u32>) -> Option<u32> {
+        self.table.items.try_get(number).is_some_and(|tube| tube.generation == generation).then_some(number)
     }
 
     pub fn get(&self, number: u32) -> &Tube {

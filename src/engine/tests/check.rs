@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::data::{
-    family_key, priority_class, Account, ClientHandle, ClientId, ClientState, CompletionPolicy, Deferred, Family,
-    IdleState, Job, JobCounts, JobFlag, JobId, List, OldestIds, ReservePolicy, State, Time, TimerKey, Tube,
-    DEFAULT_TUBE, LANE_COST, MEMBER_COST, NIL, TWIN_COST, WAIT_COST, WATCH_COST,
+    family_key, priority_class, Account, ClientId, ClientState, CompletionPolicy, Deferred, Family, Handle, IdleState,
+    Job, JobCounts, JobFlag, JobId, List, OldestIds, ReservePolicy, State, Time, TimerKey, Tube, DEFAULT_TUBE,
+    LANE_COST, MEMBER_COST, NIL, TWIN_COST, WAIT_COST, WATCH_COST,
 };
 use crate::engine::rules::dedup::MAX_CHECKED;
 use crate::engine::{Engine, JOB_COST, TUBE_COST};
@@ -302,7 +302,7 @@ impl Engine {
         }
         for (number, client) in self.clients.iter() {
             let count =
-                |all: &[ClientHandle]| all.iter().filter(|other| **other == self.clients.handle(number)).count();
+                |all: &[Handle<ClientId>]| all.iter().filter(|other| **other == self.clients.handle(number)).count();
             assert_eq!(count(&left), usize::from(client.leaving.is_some()), "{number:?} leaves once");
             assert_eq!(count(&searches), usize::from(client.queued), "{number:?} searches once");
         }

@@ -3,7 +3,7 @@
 
 use super::admin::ListKind;
 use super::reply::{push_handle, push_line, push_name, push_word};
-use crate::engine::{push_uuid, ClientHandle, DedupKey, Progress, State, TubeStats};
+use crate::engine::{push_uuid, ClientId, DedupKey, Handle, Progress, State, TubeStats};
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, Context, Output, Wire};
 
@@ -14,7 +14,7 @@ pub struct Cursor {
     /// The next connection, job or tube.
     next: u32,
     /// The connection with an incomplete line, and the number of its functions that were sent.
-    functions: Option<(ClientHandle, usize)>,
+    functions: Option<(Handle<ClientId>, usize)>,
 }
 
 pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {

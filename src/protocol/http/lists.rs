@@ -7,7 +7,7 @@ use super::action::{once, state, wrong, Arguments, HttpAction, Parsed};
 use super::reply::{
     figure, job_members, not_found, tube_members, tube_values, HttpAnswer, TubeValues, JSON, MAX_LIST_BODY,
 };
-use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
+use crate::engine::{ClientId, Engine, Handle, IdPage, JobId, JobView, PastJob, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
 use crate::protocol::connections::{offer_clients, Connections, CONNECTION_FIGURES};
 use crate::protocol::pages::{show_past, HistoryWalk, Mark, Order, SortedPage};
@@ -193,7 +193,7 @@ impl Listed for TubeValues {
     }
 }
 
-impl Listed for ClientHandle {
+impl Listed for Handle<ClientId> {
     const NAME: &'static str = "connections";
 
     fn figure(key: &[u8]) -> Option<Option<usize>> {
@@ -391,9 +391,9 @@ mod tests {
     fn orders_are_parsed() {
         for wrong in [("", "asc"), ("name", ""), ("Name", "asc"), ("name", "DESC"), ("current-jobs", "asc")] {
             assert_eq!(order::<TubeValues>(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
-            assert_eq!(order::<ClientHandle>(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
+            assert_eq!(order::<Handle<ClientId>>(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
         }
         assert_eq!(order::<TubeValues>(b"name", b"desc"), Some(Order { figure: None, descending: true }));
-        assert_eq!(order::<ClientHandle>(b"idle", b"asc"), Some(Order { figure: Some(2), descending: false }));
+        assert_eq!(order::<Handle<ClientId>>(b"idle", b"asc"), Some(Order { figure: Some(2), descending: false }));
     }
 }

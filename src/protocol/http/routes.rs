@@ -7,7 +7,7 @@ use super::page::PAGE;
 use super::reply::{bytes, Failure, HTML};
 use super::{commands, lists, metrics};
 use crate::access::{Need, Scope};
-use crate::engine::{ClientHandle, JobId};
+use crate::engine::{ClientId, Handle, JobId};
 use crate::protocol::text::whole_number;
 use crate::protocol::DecodeLimits;
 use crate::shared::json::{Object, Strays};
@@ -60,7 +60,7 @@ pub const ROUTES: [Route; 33] = [
     row(("settings", Post, "/api/tubes/{tube}/settings"), &["settings"], Need::ADMIN_NAMED, commands::settings),
     row(("clear", Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, commands::clear),
     row(("move", Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, commands::move_jobs),
-    row(("connections", Get, "/api/connections"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, |it| lists::sorted::<ClientHandle>(it, "number")),
+    row(("connections", Get, "/api/connections"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, |it| lists::sorted::<Handle<ClientId>>(it, "number")),
     row(("history", Get, "/api/history"), &["tube", "id", "filter", "failed", "limit", "before"], Need::LOOK_ANY, lists::history),
     row(("overview", Get, "/api/overview"), &[], Need::LOOK_ALL, commands::overview),
     row(("schedules", Get, "/api/schedules"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, |it| lists::sorted::<JobId>(it, "time-left")),
