@@ -3,7 +3,7 @@
 //! Enforces promise P35 of beanpole-promises(7).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -174,8 +174,7 @@ impl Mirror {
         match *operation {
             Operation::Create(name, size) => {
                 let path = self.folder.join(name);
-                let mut options = OpenOptions::new();
-                let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+                let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
                 file.set_len(size)?;
                 self.dirty.insert(name.to_owned(), file);
             }
@@ -206,9 +205,8 @@ impl Mirror {
     /// Opens a file for writing. Returns `None` if the file is missing, which [`Mirror::verify`] reports later.
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
-            let file = OpenOptions::new().write(true).open(self.folder.join(name)).map(Some).or_else(absent)?;
-            let Some(file) = file else { return Ok(None) };
-            self.dirty.insert(name.to_owned(), file);
+            let file = File::options().write(true).open(self.folder.join(name)).map(Some).or_else(absent)?;
+            self.dirty.extend(file.map(|file| (name.to_owned(), file)));
         }
         Ok(self.dirty.get(name))
     }
@@ -309,17 +307,12 @@ fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
 impl Position {
     fn write(&self, folder: &Path) -> io::Result<()> {
         let Origin { journal, epoch, last } = self.origin;
-        let mut text = format!("{}\njournal {journal:016x} epoch {epoch}", self.done);
-        if let Some((writer, number)) = last {
-            text += &format!(" entry {writer:016x} {number}");
-        }
-        text.push('\n');
+        let last = last.map_or(String::new(), |(writer, number)| format!(" entry {writer:016x} {number}"));
+        let mut text = format!("{}\njournal {journal:016x} epoch {epoch}{last}\n", self.done);
         for (name, seq) in &self.created {
-            text += &format!("{seq} {name}");
-            if let Some(Some(Checksum { length, crc })) = self.checksums.files.get(name) {
-                text += &format!(" {length} {crc:08x}");
-            }
-            text.push('\n');
+            let sum = self.checksums.files.get(name).copied().flatten();
+            let sum = sum.map_or(String::new(), |sum| format!(" {} {:08x}", sum.length, sum.crc));
+            text += &format!("{seq} {name}{sum}\n");
         }
         text += "end\n";
         let new = folder.join(format!("{POSITION}.new"));
@@ -372,11 +365,9 @@ impl Checksum {
     fn extend(&mut self, offset: u64, bytes: &[u8]) {
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
         let mut hasher = Hasher::new_with_initial(self.crc);
-        let mut gap = offset.saturating_sub(self.length);
-        while gap > 0 {
-            let count = gap.min(CHUNK as u64);
-            hasher.update(&[0; CHUNK][..count as usize]);
-            gap -= count;
+        let gap = offset.saturating_sub(self.length);
+        for done in (0..gap).step_by(CHUNK) {
+            hasher.update(&[0; CHUNK][..(gap - done).min(CHUNK as u64) as usize]);
         }
         hasher.update(&bytes[..=last]);
         *self = Checksum { length: offset + last as u64 + 1, crc: hasher.finalize() };
@@ -502,7 +493,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("checksums-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("segment.1");
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
         file.set_len(300_000).expect("a file");
         let mut sums = Checksums::default();
         sums.note(&Operation::Create("segment.1", 300_000));

@@ -38,10 +38,7 @@ pub fn detach() -> io::Result<Side> {
             if here.read_exact(&mut [0]).is_ok() {
                 return Ok(Side::Foreground(ExitCode::SUCCESS));
             }
-            let code = match waitpid(child, None) {
-                Ok(WaitStatus::Exited(_, code)) => code as u8,
-                _ => 1,
-            };
+            let code = if let Ok(WaitStatus::Exited(_, code)) = waitpid(child, None) { code as u8 } else { 1 };
             Ok(Side::Foreground(ExitCode::from(code.max(1))))
         }
     }

@@ -35,10 +35,8 @@ const NARROW_ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } 
 
 /// Raises the limit of open files. Without permission, the old limit stays in effect.
 pub fn raise_file_limit() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        if soft < hard {
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-        }
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
