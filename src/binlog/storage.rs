@@ -10,17 +10,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, openat, renameat, AtFlags, FcntlArg, Flock, FlockArg, OFlag};
 use nix::libc;
-use nix::sys::stat::{fstatat, mkdirat, Mode};
+use nix::sys::stat::{mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
 use super::replay::fill;
 use super::segment::VERSION;
 use crate::shared::lock_order::LeafMutex;
-use crate::shared::system::O_LARGEFILE;
+use crate::shared::system::{self, fstatat, O_LARGEFILE};
 
 /// Several threads can write to and sync a file concurrently.
 pub trait LogFile: Send + Sync {
@@ -115,9 +114,7 @@ impl Folder {
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }
-        let new = Arc::new(Opened::at(&self.path)?);
-        *opened = Some(new.clone());
-        Ok(new)
+        Ok(opened.insert(Arc::new(Opened::at(&self.path)?)).clone())
     }
 
     fn leads_to(&self, opened: &Opened) -> io::Result<bool> {
@@ -136,10 +133,9 @@ impl Opened {
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut entries = uninterrupted(|| Dir::openat(&self.folder, ".", flags, Mode::empty()))?;
-        let names = entries.iter().map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        names.filter(|name| !matches!(name.as_deref(), Ok("." | ".."))).collect()
+        let mut names = system::names(open_in(&self.folder, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY)?)?;
+        names.retain(|name| name != "." && name != "..");
+        Ok(names)
     }
 
     fn lock(&self) -> io::Result<Locks> {
@@ -175,16 +171,13 @@ impl Locks {
 impl Storage for Folder {
     fn lock(&self) -> io::Result<()> {
         let before = self.opened.lock().clone().filter(|opened| opened.locks.is_some());
-        if let Some(before) = &before {
-            if self.leads_to(before)? {
-                return Ok(());
-            }
+        if before.as_ref().map_or(Ok(false), |before| self.leads_to(before))? {
+            return Ok(());
         }
         let mut opened = Opened::at(&self.path)?;
         opened.locks = Some(opened.lock()?);
         if before.is_some() {
-            let others = opened.names()?.into_iter().filter(|name| name != LOCK);
-            if let Some(name) = others.into_iter().next() {
+            if let Some(name) = opened.names()?.into_iter().find(|name| name != LOCK) {
                 let problem = format!("another directory with files ('{name}') has replaced the log's");
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
             }
@@ -241,24 +234,23 @@ impl Storage for Folder {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let opened = self.opened()?;
-        let (subfolder, to) = match to.split_once('/') {
-            Some((subfolder, name)) => (Some(subfolder_of(&opened.folder, subfolder)?), name),
-            None => (None, to),
-        };
-        let target = subfolder.as_ref().unwrap_or(&opened.folder);
+        let (subfolder, to) = to.split_once('/').unwrap_or((".", to));
+        match mkdirat(&opened.folder, subfolder, Mode::S_IRWXU | Mode::S_IRWXG | Mode::S_IRWXO) {
+            Ok(()) | Err(Errno::EEXIST | Errno::EISDIR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let target = open_in(&opened.folder, subfolder, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
         // Keep an earlier file, which may be evidence of damage or an original file of beanstalkd.
         let mut name = to.to_owned();
         for number in 2.. {
-            match fstatat(target, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            match fstatat(&target, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(_) => name = format!("{to}.{number}"),
                 Err(Errno::ENOENT) => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        renameat(&opened.folder, from, target, name.as_str())?;
-        if let Some(subfolder) = &subfolder {
-            subfolder.sync_all()?;
-        }
+        renameat(&opened.folder, from, &target, name.as_str())?;
+        target.sync_all()?;
         opened.folder.sync_all()
     }
 
@@ -273,13 +265,6 @@ impl Storage for Folder {
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
-}
-
-fn subfolder_of(folder: &File, name: &str) -> io::Result<File> {
-    match mkdirat(folder, name, Mode::S_IRWXU | Mode::S_IRWXG | Mode::S_IRWXO) {
-        Ok(()) | Err(Errno::EEXIST) => open_in(folder, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {

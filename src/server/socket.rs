@@ -15,7 +15,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::stat::SFlag;
+use nix::libc::{S_IFMT, S_IFSOCK};
 use nix::unistd::geteuid;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
@@ -165,8 +165,9 @@ impl Bound {
         let place = FilePlace::find(path)?;
         // The lock serializes servers that find the same dead socket: the second server finds the first one's socket.
         let _lock = lock_directory(&place, path);
-        if let Some(found) = place.status()? {
-            if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
+        // If the status is unknown for another reason, `bind` also fails.
+        if let Ok(found) = place.status() {
+            if found.st_mode & S_IFMT != S_IFSOCK {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
             }
             if is_alive(path)? {

@@ -9,12 +9,12 @@ use std::{ffi::OsString, fs::File, os::fd::OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{openat, readlinkat, renameat, AtFlags, OFlag, AT_FDCWD};
-use nix::libc::mode_t;
-use nix::sys::stat::{fstat, fstatat, mkdirat, umask, FileStat, Mode, SFlag};
+use nix::libc::{mode_t, S_IFMT, S_IFREG};
+use nix::sys::stat::{mkdirat, umask, Mode};
 use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
 
 use super::lock_order::LeafMutex;
-use super::system::{is_proc, O_PATH};
+use super::system::{fstat, fstatat, is_proc, FileStat, O_LARGEFILE, O_PATH};
 
 #[derive(Debug)]
 pub struct FilePlace {
@@ -72,12 +72,8 @@ impl FilePlace {
         }
     }
 
-    pub fn status(&self) -> io::Result<Option<FileStat>> {
-        match fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
-            Ok(status) => Ok(Some(status)),
-            Err(Errno::ENOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    pub fn status(&self) -> nix::Result<Box<FileStat>> {
+        fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).map(Box::new)
     }
 
     pub fn remove(&self) -> io::Result<()> {
@@ -89,23 +85,18 @@ impl FilePlace {
     }
 
     pub fn into_entry(self) -> io::Result<FileEntry> {
-        let status = self.status()?.ok_or(Errno::ENOENT)?;
-        Ok(self.entry_of(status, None))
-    }
-
-    fn entry_of(self, status: FileStat, file: Option<File>) -> FileEntry {
-        FileEntry { place: self, status: Box::new(status), _file: file }
+        Ok(FileEntry { status: self.status()?, place: self, _file: None })
     }
 
     fn create(&self, name: &OsString, flags: OFlag) -> nix::Result<File> {
-        let flags = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let flags = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC | O_LARGEFILE;
         openat(&self.folder, name.as_os_str(), flags, Mode::from_bits_truncate(0o666)).map(File::from)
     }
 
     /// In a directory that other users can change, the file must be regular and have a single name. A link or a second
     /// name could lead to a file that only root can access, and a pipe could block.
     fn open_existing(&self, flags: OFlag) -> io::Result<File> {
-        let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+        let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | O_LARGEFILE;
         if self.is_safe {
             let mode = Mode::from_bits_truncate(0o666);
             return Ok(File::from(openat(&self.folder, self.name.as_os_str(), flags | OFlag::O_CREAT, mode)?));
@@ -114,28 +105,26 @@ impl FilePlace {
         let file = openat(&self.folder, self.name.as_os_str(), careful, Mode::empty());
         let file = file.map_err(|error| if error == Errno::ELOOP { planted() } else { error.into() })?;
         let status = fstat(&file)?;
-        let is_regular = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
-        (is_regular && status.st_nlink == 1).then(|| File::from(file)).ok_or_else(planted)
+        (status.st_mode & S_IFMT == S_IFREG && status.st_nlink == 1).then(|| File::from(file)).ok_or_else(planted)
     }
 
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
         let unlink = || unlinkat(&self.folder, fresh.as_os_str(), UnlinkatFlags::NoRemoveDir);
-        let file = match self.create(&fresh, OFlag::O_WRONLY) {
+        let mut file = match self.create(&fresh, OFlag::O_WRONLY) {
             // The file is from an earlier process with the same ID.
             Err(Errno::EEXIST) => unlink().and_then(|()| self.create(&fresh, OFlag::O_WRONLY)),
             created => created,
-        };
-        let mut file = file?;
-        let status = fstat(&file)?;
+        }?;
+        let status = Box::new(fstat(&file)?);
         let written = file
             .write_all(bytes)
             .and_then(|()| Ok(renameat(&self.folder, fresh.as_os_str(), &self.folder, self.name.as_os_str())?));
         if written.is_err() {
             let _ = unlink();
         }
-        written.map(|()| self.entry_of(status, Some(file)))
+        written.map(|()| FileEntry { place: self, status, _file: Some(file) })
     }
 
     /// Only `owner`, or else the current user, can access the directory. Returns `false` if the name exists already.
@@ -166,16 +155,17 @@ impl FilePlace {
             Err(Errno::EEXIST) => (place.open_existing(flags)?, false),
             Err(error) => return Err(error.into()),
         };
-        let status = fstat(&file)?;
-        Ok((file, is_new, place.entry_of(status, None)))
+        let status = Box::new(fstat(&file)?);
+        Ok((file, is_new, FileEntry { place, status, _file: None }))
     }
 }
 
 impl FileEntry {
     pub fn remove(&self) -> io::Result<()> {
-        match self.place.status()? {
-            Some(now) if (now.st_dev, now.st_ino) == (self.status.st_dev, self.status.st_ino) => self.place.remove(),
-            _ => Ok(()),
+        match self.place.status() {
+            Ok(now) if (now.st_dev, now.st_ino) == (self.status.st_dev, self.status.st_ino) => self.place.remove(),
+            Ok(_) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -200,9 +190,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// A file created by root belongs to `owner`, who must be able to reopen it.
 pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     let (file, is_new, _) = FilePlace::open(path, OFlag::O_WRONLY | OFlag::O_APPEND)?;
-    match owner {
-        Some(owner) if is_new && geteuid().is_root() => fchown(&file, Some(owner.into()), None)?,
-        _ => {}
+    if let Some(owner) = owner.filter(|_| is_new && geteuid().is_root()) {
+        fchown(&file, Some(owner.into()), None)?;
     }
     Ok(file)
 }

@@ -54,6 +54,20 @@ fn a_new_file_has_just_its_size_and_zeros() {
 }
 
 #[test]
+fn every_file_of_a_large_directory_is_listed_once() {
+    let (folder, temporary) = temporary("large");
+    // The kernel returns these names in several parts.
+    let mut expected: Vec<String> = (0..1000).map(|number| format!("{number:0250}")).collect();
+    expected.push("1".to_owned());
+    for name in &expected {
+        File::create_new(temporary.path().join(name)).expect("a file");
+    }
+    let mut names = folder.list().expect("a folder");
+    names.sort_unstable();
+    assert_eq!(names, expected);
+}
+
+#[test]
 fn a_file_that_is_cut_keeps_what_is_before_the_cut() {
     let (folder, _temporary) = temporary("cut");
     let file = folder.create("file", 100).expect("a file");

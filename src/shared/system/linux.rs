@@ -1,9 +1,9 @@
 //! Linux features and the files in /proc, with fallbacks for older kernels. Without /proc, most values are unknown.
 
 use std::fs::{self, File};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::{io, os::linux::net::SocketAddrExt, os::unix::net::SocketAddr, time::Duration};
+use std::{io, mem::MaybeUninit, os::linux::net::SocketAddrExt, os::unix::net::SocketAddr, time::Duration};
 
 use mio::Interest;
 use nix::libc::{self, c_long};
@@ -11,7 +11,7 @@ use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::statfs::{fstatfs, PROC_SUPER_MAGIC};
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{setgroups, sysconf, Gid, Pid, SysconfVar};
-use nix::{errno::Errno, fcntl::OFlag, sys::resource::Resource, sys::sysinfo::sysinfo};
+use nix::{errno::Errno, fcntl::AtFlags, fcntl::OFlag, sys::resource::Resource, sys::sysinfo::sysinfo, NixPath};
 use socket2::SockRef;
 
 pub const O_PATH: OFlag = OFlag::O_PATH;
@@ -29,6 +29,45 @@ pub fn boot_time() -> Duration {
 
 pub fn is_proc(folder: impl AsFd) -> nix::Result<bool> {
     Ok(fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC)
+}
+
+/// The C library's `stat` has 32-bit fields on 32-bit systems, and fails if a size or an inode number does not fit.
+pub type FileStat = libc::stat64;
+
+pub fn fstat(file: impl AsFd) -> nix::Result<FileStat> {
+    fstatat(file, "", AtFlags::AT_EMPTY_PATH)
+}
+
+#[allow(unsafe_code)]
+pub fn fstatat<P: ?Sized + NixPath>(folder: impl AsFd, name: &P, flags: AtFlags) -> nix::Result<FileStat> {
+    let (folder, mut status) = (folder.as_fd().as_raw_fd(), MaybeUninit::uninit());
+    // SAFETY: the descriptor is borrowed and therefore open, and a successful call initializes `status`.
+    name.with_nix_path(|name| unsafe {
+        let result = libc::fstatat64(folder, name.as_ptr(), status.as_mut_ptr(), flags.bits());
+        Errno::result(result).map(|_| status.assume_init())
+    })?
+}
+
+/// Returns the names in a directory. Calls the kernel, because the C library's `readdir` also has 32-bit fields.
+#[allow(unsafe_code)]
+pub fn names(folder: File) -> io::Result<Vec<String>> {
+    let (mut names, mut buffer) = (Vec::new(), vec![0; 32 * 1024]);
+    loop {
+        let (folder, size) = (folder.as_raw_fd(), buffer.len());
+        // SAFETY: the descriptor is open, and the kernel writes at most `size` bytes.
+        let length: c_long = unsafe { libc::syscall(libc::SYS_getdents64, folder, buffer.as_mut_ptr(), size) };
+        let mut entries = &buffer[..Errno::result(length)? as usize];
+        if entries.is_empty() {
+            return Ok(names);
+        }
+        // The name follows an inode number, an offset, the length of the entry, and a type.
+        while let Some((head, _)) = entries.split_first_chunk::<19>() {
+            let (entry, rest) = entries.split_at(u16::from_ne_bytes([head[16], head[17]]).into());
+            let name = entry[19..].split(|byte| *byte == 0).next();
+            names.extend(name.map(|name| String::from_utf8_lossy(name).into_owned()));
+            entries = rest;
+        }
+    }
 }
 
 pub fn nameless_file() -> io::Result<File> {

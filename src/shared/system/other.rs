@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{io, os::unix::fs::OpenOptionsExt, os::unix::net::SocketAddr, path::PathBuf, time::Duration};
 
 use mio::Interest;
+pub use nix::sys::stat::{fstat, fstatat, FileStat};
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{Gid, Pid};
-use nix::{errno::Errno, fcntl::OFlag, libc, sys::resource::Resource};
+use nix::{dir::Dir, errno::Errno, fcntl::OFlag, libc, sys::resource::Resource};
 use socket2::SockRef;
 
 pub const O_PATH: OFlag = OFlag::O_RDONLY;
@@ -27,6 +28,11 @@ pub fn boot_time() -> Duration {
 
 pub fn is_proc(_folder: impl AsFd) -> nix::Result<bool> {
     Ok(false)
+}
+
+pub fn names(folder: File) -> io::Result<Vec<String>> {
+    let entries = Dir::from_fd(folder.into())?.into_iter();
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
 pub fn nameless_file() -> io::Result<File> {
