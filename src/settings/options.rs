@@ -181,7 +181,7 @@ pub fn usage() -> String {
         text += &heading.map_or(String::new(), |(_, heading)| format!("\n{heading}:\n"));
         text += &opt.usage(33);
     }
-    text + "\nSIZE may end in K, M or G. SIGUSR1 starts to drain the server, SIGTERM stops it. See beanpole(8).\n"
+    text + "\nSIZE may end in K, M or G. SIGUSR1 starts to drain the server; SIGTERM stops it. See beanpole(8).\n"
 }
 
 fn cluster(settings: &mut Settings) -> Result<&mut Cluster, String> {
