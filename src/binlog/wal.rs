@@ -43,13 +43,13 @@ pub struct Wal {
     failing: AtomicBool,
     full: AtomicBool,
     stuck: AtomicBool,
-    writes: Latency,
-    syncs: Latency,
+    writes: DiskLatency,
+    syncs: DiskLatency,
     pub sync_times: Arc<LeafMutex<Histogram>>,
 }
 
 /// The durations of operations, of which at most one runs at a time.
-struct Latency {
+struct DiskLatency {
     /// A moving average in nanoseconds.
     average: AtomicU64,
     /// The start of the running operation in nanoseconds since `start`, or 0 if no operation is running.
@@ -58,11 +58,11 @@ struct Latency {
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
 }
 
-impl Latency {
-    fn new(first: Duration, clock: impl Fn() -> Instant + Send + Sync + 'static) -> Latency {
+impl DiskLatency {
+    fn new(first: Duration, clock: impl Fn() -> Instant + Send + Sync + 'static) -> DiskLatency {
         let start = clock();
         let average = AtomicU64::new(first.as_nanos() as u64);
-        Latency { average, began: AtomicU64::new(0), start, clock: Box::new(clock) }
+        DiskLatency { average, began: AtomicU64::new(0), start, clock: Box::new(clock) }
     }
 
     fn now(&self) -> u64 {
@@ -96,8 +96,8 @@ impl Wal {
         let storage = writer.storage.clone();
         let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());
         Wal {
-            writes: Latency::new(Duration::ZERO, clock),
-            syncs: Latency::new(first_sync.unwrap_or_default(), other),
+            writes: DiskLatency::new(Duration::ZERO, clock),
+            syncs: DiskLatency::new(first_sync.unwrap_or_default(), other),
             sync_times: Arc::new(LeafMutex::new(Histogram::new(&SYNC_BOUNDS))),
             storage,
             mode,
@@ -445,10 +445,10 @@ mod tests {
         }
     }
 
-    fn latency() -> (Latency, Arc<Clock>) {
+    fn latency() -> (DiskLatency, Arc<Clock>) {
         let clock = Arc::new(Clock(LeafMutex::new(Instant::now())));
         let other = clock.clone();
-        let latency = Latency::new(Duration::ZERO, move || *other.0.lock());
+        let latency = DiskLatency::new(Duration::ZERO, move || *other.0.lock());
         clock.pass(Duration::from_secs(1));
         (latency, clock)
     }
