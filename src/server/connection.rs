@@ -35,7 +35,7 @@ const COMMAND: u64 = 8;
 const READ_IN_A_ROW: usize = 512 * 1024;
 
 /// The maximum number of consecutive turns of a connection, and the maximum if other connections have queued work.
-const TURNS: usize = 4;
+const TURNS_PER_ROUND: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
@@ -219,7 +219,7 @@ impl Connection {
 
     fn work_through(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         let mut read = 0;
-        let mut turns = if thread.others { TURNS_BESIDE_OTHERS } else { TURNS };
+        let mut turns = if thread.others { TURNS_BESIDE_OTHERS } else { TURNS_PER_ROUND };
         thread.is_turn_spent = false;
         loop {
             match self.write_state(input, hub) {

@@ -39,7 +39,7 @@ pub(super) const EVENTS: usize = 256;
 const FIRST_CONNECTIONS: usize = 4096;
 
 /// The number of queued connections that are served before changes are written to the log.
-const TURNS: u32 = 8;
+const ROUNDS_PER_COMMIT: u32 = 8;
 
 /// The steps of a turn are divided by the number of active connections / `MANY_ACTIVE`, rounded down.
 const MANY_ACTIVE: usize = 32;
@@ -86,7 +86,7 @@ pub struct PoolThread {
     pub(super) queue: VecDeque<usize>,
     /// The connections with a long list. The first [`LISTS`] are in `queue`, and the others wait.
     lists: VecDeque<usize>,
-    turns: u32,
+    rounds: u32,
     scratch: ThreadScratch,
     relieved: Option<Instant>,
     tight_since: Option<Instant>,
@@ -117,7 +117,7 @@ impl PoolThread {
             numbers: Vec::new(),
             queue: VecDeque::new(),
             lists: VecDeque::new(),
-            turns: 0,
+            rounds: 0,
             scratch: ThreadScratch::new(),
             relieved: None,
             tight_since: None,
@@ -133,8 +133,8 @@ impl PoolThread {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
             // One write contains the changes of many commands of all connections.
-            if self.queue.is_empty() || self.turns >= TURNS {
-                self.turns = 0;
+            if self.queue.is_empty() || self.rounds >= ROUNDS_PER_COMMIT {
+                self.rounds = 0;
                 match self.commit(relief, &mut spare) {
                     Some(thread) => self = thread,
                     None => return,
@@ -219,7 +219,7 @@ impl PoolThread {
         }
         self.scratch.turn.step_divisor = 0;
         if let Some(number) = self.queue.pop_front() {
-            self.turns += 1;
+            self.rounds += 1;
             if let Some(connection) = self.connections.get_mut(number) {
                 connection.queued = false;
                 self.work(number);
@@ -327,7 +327,7 @@ impl PoolThread {
             // Accept earlier connections first. The poller reports them separately.
             loop {
                 let (arrival, is_match) = self.arrivals.take(token)?;
-                self.adopt(arrival);
+                self.register(arrival);
                 if is_match {
                     break;
                 }
@@ -353,7 +353,7 @@ impl PoolThread {
         None
     }
 
-    fn adopt(&mut self, arrival: Arrival) {
+    fn register(&mut self, arrival: Arrival) {
         let (peer, wire, number) = (arrival.peer, arrival.wire, self.connections.vacant_key());
         let file = arrival.stream.as_raw_fd() as usize;
         // With TLS, the handshake identifies the client.
