@@ -52,7 +52,7 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     let Some(header) = header(to, newest) else { return Ok(()) };
     for _ in 0..MAX_COPIES_OF_LAST {
         let (range, mut next, mut gap) = (HEADER as u64..in_file(&name, to.length(&name))?, None, false);
-        let key = RecordKey::new(header.log, newest);
+        let key = RecordKey::new(header.log_id, newest);
         let read = |at, bytes: &mut [u8]| to.read_at(&name, at, bytes);
         let scanned = scan(&read, key, range, &mut Window::default(), &mut |found| {
             next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };

@@ -229,7 +229,7 @@ pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: 
             writer.add_prepared(number, file);
             journal.prepared(number, journal.stats().segment_size);
         }
-        journal.adopt(slot, engine);
+        journal.persist(slot, engine);
         if journal.is_large() {
             in_file("the log", flush(journal, writer))?;
         }

@@ -74,15 +74,15 @@ pub struct Segment {
 }
 
 impl Segment {
-    fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (key, lists) = (RecordKey::new(log, number), [List::EMPTY; 6]);
+    fn new(log_id: u64, number: u64, size: u64, bytes: u64) -> Segment {
+        let (key, lists) = (RecordKey::new(log_id, number), [List::EMPTY; 6]);
         Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false, missing: false }
     }
 }
 
 #[derive(Debug, Default)]
 pub struct Journal {
-    log: u64,
+    log_id: u64,
     pub(super) epoch: u64,
     /// The epoch of the process that wrote the last record found at startup, or 0 if unknown.
     pub(super) found_epoch: u64,
@@ -139,12 +139,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    pub fn new(segment_size: u64, log: u64) -> Journal {
+    pub fn new(segment_size: u64, log_id: u64) -> Journal {
         let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
-        Journal { log, segment_size, next_number: 1, ..Journal::default() }
+        Journal { log_id, segment_size, next_number: 1, ..Journal::default() }
     }
 
-    pub fn adopt(&mut self, slot: u32, engine: &Engine) {
+    pub fn persist(&mut self, slot: u32, engine: &Engine) {
         self.jobs += 1;
         self.write_new(Live::Job, slot, None, engine);
     }
@@ -171,8 +171,8 @@ impl Journal {
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
             // While the disk fails, withhold the replies to these changes, so that the clients keep their own copies.
-            let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Adopt(_) | Change::Promise(_))
-                || matches!(change, Change::PromiseKey | Change::Outcome { result: 1.., .. });
+            let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Persist(_))
+                || matches!(change, Change::Promise(_) | Change::PromiseKey | Change::Outcome { result: 1.., .. });
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
                 && !matches!(change, Change::KeyGone { .. } | Change::Retry(_) | Change::Shrunk { .. })
                 && !matches!(change, Change::GroupGone { .. });
@@ -258,7 +258,7 @@ impl Journal {
             Change::Reason { slot, sizes } => self.record_reason(slot, sizes, engine),
             Change::Move { slot, sizes } => self.record_move(slot, sizes, engine),
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
-            Change::Adopt(slot) => self.adopt(slot, engine),
+            Change::Persist(slot) => self.persist(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
             change => {
                 let (id, change) = engine.stored_change(&change).expect("a change to a job that is there");
@@ -309,12 +309,12 @@ impl Journal {
     /// `before` is the end of the log in the previous segment.
     pub fn begin(&mut self, number: u64, size: u64, before: LogLocation) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
-        self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
+        self.segments.push_back(Segment::new(self.log_id, number, size, HEADER as u64));
         self.cuts.push(Cut { at: self.buffer.own.len(), segment: number });
-        let (log, oldest, synced, ids) = (self.log, self.oldest_needed(), self.synced.location, self.ids);
+        let (log_id, oldest, synced, ids) = (self.log_id, self.oldest_needed(), self.synced.location, self.ids);
         let (epoch, is_own) = (self.epoch, self.own_from.is_some_and(|from| from < before));
         let before_epoch = if is_own { epoch } else { self.found_epoch };
-        let header = Header { log, segment: number, before, oldest, synced, ids, epoch, before_epoch };
+        let header = Header { log_id, segment: number, before, oldest, synced, ids, epoch, before_epoch };
         self.own_from.get_or_insert(LogLocation { segment: number, at: 0 });
         self.buffer.own.extend_from_slice(&header.encode());
         self.position += HEADER as u64;
@@ -421,7 +421,7 @@ impl Journal {
     /// Segments must be added in ascending order, each before its records.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
-        self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
+        self.segments.push_back(Segment::new(self.log_id, number, bytes, bytes));
         self.found_number(number);
     }
 
@@ -471,7 +471,7 @@ impl Journal {
         self.health = Health::Failing;
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         let number = self.claim_number();
-        self.segments.push_back(Segment { missing: true, ..Segment::new(self.log, number, 0, 0) });
+        self.segments.push_back(Segment { missing: true, ..Segment::new(self.log_id, number, 0, 0) });
         if self.buffer.own.is_empty() {
             self.first_segment = number;
         }

@@ -39,7 +39,7 @@ pub struct Reading<'a> {
     engine: &'a mut Engine,
     pub journal: Journal,
     pub report: RecoveryReport,
-    log: u64,
+    log_id: u64,
     pub chain: Vec<SegmentLink>,
     window: Window,
     last_id: u64,
@@ -81,7 +81,7 @@ impl<'a> Reading<'a> {
             engine,
             journal,
             report: RecoveryReport::default(),
-            log: survey.log.unwrap_or_default(),
+            log_id: survey.log_id.unwrap_or_default(),
             chain: survey.chain.clone(),
             window: Window::default(),
             last_id: 0,
@@ -89,7 +89,7 @@ impl<'a> Reading<'a> {
             latest: Time::default(),
             oldest: 0,
             last: None,
-            claims: survey.log.is_none().then_some(ALL_SYNCED),
+            claims: survey.log_id.is_none().then_some(ALL_SYNCED),
             epoch: None,
             after_missing: false,
             read: 0,
@@ -242,7 +242,7 @@ impl<'a> Reading<'a> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
         let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
-        let (storage, key) = (self.storage, RecordKey::new(self.log, link.number));
+        let (storage, key) = (self.storage, RecordKey::new(self.log_id, link.number));
         let mut goes_on = true;
         let end = scan(&|at, bytes| storage.read_at(&name, at, bytes), key, range, &mut window, &mut |found| {
             match found {
@@ -283,7 +283,7 @@ impl<'a> Reading<'a> {
             if link.header.is_none() {
                 holes.push(location(0));
             }
-            let (name, key) = (segment_name(segment), RecordKey::new(self.log, segment));
+            let (name, key) = (segment_name(segment), RecordKey::new(self.log_id, segment));
             let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
             let read = |at, bytes: &mut [u8]| self.storage.read_at(&name, at, bytes);
             let end = scan(&read, key, range, &mut window, &mut |found| {

@@ -61,9 +61,9 @@ pub fn open(
     storage.lock().map_err(OpenError::Folder)?;
     let imported = import::prepare(&*storage)?;
     let survey = Survey::of(&*storage)?;
-    let log = survey.log.unwrap_or_else(|| storage.random_number());
+    let log_id = survey.log_id.unwrap_or_else(|| storage.random_number());
     let epoch = storage.random_number().max(1);
-    let mut reading = Reading::new(&*storage, engine, Journal::new(settings.segment_size, log), &survey);
+    let mut reading = Reading::new(&*storage, engine, Journal::new(settings.segment_size, log_id), &survey);
     note_numbers(&mut reading, &survey);
     reading.read_all(watch)?;
     let foreign = imported.map(|imported| reading.import(imported));
@@ -80,7 +80,7 @@ pub fn open(
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
     (journal.epoch, journal.found_epoch) = (epoch, found_epoch);
-    let mut writer = Writer::new(storage.clone(), log, settings.mode, end);
+    let mut writer = Writer::new(storage.clone(), log_id, settings.mode, end);
     let (first_sync, failure) = match repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)) {
         Ok(first_sync) => (Some(first_sync), None),
         Err(OpenError::File(_, error)) if is_bad_disk(&error) => {
@@ -109,8 +109,8 @@ pub struct Inspection {
 /// Restores a log into `engine` without modifying files. `engine` must be empty, and must not be changed afterwards.
 pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
     let survey = Survey::of(storage)?;
-    let log = survey.log.unwrap_or_default();
-    let mut reading = Reading::new(storage, engine, Journal::new(0, log), &survey);
+    let log_id = survey.log_id.unwrap_or_default();
+    let mut reading = Reading::new(storage, engine, Journal::new(0, log_id), &survey);
     note_numbers(&mut reading, &survey);
     reading.read_all(&mut |_| {})?;
     if reading.lengths().next().is_none() && reading.report.problems.is_empty() {

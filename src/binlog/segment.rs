@@ -36,7 +36,7 @@ pub fn numbers_in(names: &[String], parse: fn(&str) -> Option<u64>) -> Vec<u64> 
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    pub log: u64,
+    pub log_id: u64,
     pub segment: u64,
     /// The end of the log before this segment. The segment number is 0 if the log was empty.
     pub before: LogLocation,
@@ -62,9 +62,9 @@ pub enum Beginning {
 pub struct RecordKey(u32);
 
 impl RecordKey {
-    pub fn new(log: u64, segment: u64) -> RecordKey {
+    pub fn new(log_id: u64, segment: u64) -> RecordKey {
         let mut hasher = crc32fast::Hasher::new();
-        hasher.update(&log.to_le_bytes());
+        hasher.update(&log_id.to_le_bytes());
         hasher.update(&segment.to_le_bytes());
         RecordKey(hasher.finalize())
     }
@@ -77,8 +77,8 @@ impl RecordKey {
 impl Header {
     pub fn encode(&self) -> Vec<u8> {
         let mut copy = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
-        let Header { log, segment, before, oldest, synced, ids, epoch, before_epoch } = *self;
-        (log, segment, before, oldest, synced).write(&mut copy);
+        let Header { log_id, segment, before, oldest, synced, ids, epoch, before_epoch } = *self;
+        (log_id, segment, before, oldest, synced).write(&mut copy);
         (ids, epoch, before_epoch).write(&mut copy);
         copy.extend_from_slice(&crc32fast::hash(&copy).to_le_bytes());
         copy.repeat(2)
@@ -91,9 +91,9 @@ impl Header {
             return None;
         }
         let mut fields = Fields(numbers);
-        let (log, segment, before, oldest, synced) = fields.read()?;
+        let (log_id, segment, before, oldest, synced) = fields.read()?;
         let (ids, epoch, before_epoch) = fields.read()?;
-        let header = Header { log, segment, before, oldest, synced, ids, epoch, before_epoch };
+        let header = Header { log_id, segment, before, oldest, synced, ids, epoch, before_epoch };
         let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
         is_sound.then_some(header)
     }
@@ -129,7 +129,7 @@ mod tests {
     fn a_header_reads_back_whatever_byte_of_it_is_damaged() {
         let location = |segment, at| LogLocation { segment, at };
         let header = Header {
-            log: 9,
+            log_id: 9,
             segment: 3,
             before: location(2, 77),
             oldest: 1,

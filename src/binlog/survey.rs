@@ -24,7 +24,7 @@ pub struct SegmentLink {
 
 #[derive(Debug, Default)]
 pub struct Survey {
-    pub log: Option<u64>,
+    pub log_id: Option<u64>,
     pub chain: Vec<SegmentLink>,
     /// Segments without records of the log, which a disk failure can leave.
     pub unused: Vec<u64>,
@@ -39,10 +39,10 @@ impl Survey {
         for number in numbers {
             links.insert(number, read_header(storage, number)?);
         }
-        let mut survey = Survey { log: common_log(&links), ..Survey::default() };
-        let log = survey.log;
+        let mut survey = Survey { log_id: common_log(&links), ..Survey::default() };
+        let log_id = survey.log_id;
         let is_ours = |link: &SegmentLink| {
-            link.header.is_none_or(|header| Some(header.log) == log && header.segment == link.number)
+            link.header.is_none_or(|header| Some(header.log_id) == log_id && header.segment == link.number)
         };
         survey.foreign = links.values().filter(|link| !is_ours(link)).map(|link| link.number).collect();
         links.retain(|_, link| is_ours(link));
@@ -110,11 +110,11 @@ fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     let mut counts = HashMap::<u64, (usize, u64)>::new();
     for link in links.values() {
         if let Some(header) = link.header.filter(|header| header.segment == link.number) {
-            let count = counts.entry(header.log).or_default();
+            let count = counts.entry(header.log_id).or_default();
             *count = (count.0 + 1, link.number);
         }
     }
-    counts.into_iter().max_by_key(|&(_, count)| count).map(|(log, _)| log)
+    counts.into_iter().max_by_key(|&(_, count)| count).map(|(log_id, _)| log_id)
 }
 
 /// Passes the offset and the length of each block that has a nonzero byte to `visit`. If `visit` returns `false`, stops

@@ -58,7 +58,7 @@ pub struct SyncTask {
 
 pub struct Writer {
     pub storage: Arc<dyn Storage>,
-    log: u64,
+    log_id: u64,
     mode: SyncMode,
     prepared: VecDeque<Open>,
     current: Option<Open>,
@@ -79,11 +79,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: LogLocation) -> Writer {
+    pub fn new(storage: Arc<dyn Storage>, log_id: u64, mode: SyncMode, end: LogLocation) -> Writer {
         let (durable_end, end) = (end, Synced { location: end, position: 0 });
         Writer {
             storage,
-            log,
+            log_id,
             mode,
             prepared: VecDeque::new(),
             current: None,
@@ -128,7 +128,7 @@ impl Writer {
             let current = self.current.as_mut().expect("a segment to write to");
             let offset = current.length;
             current.length += bytes.len() as u64;
-            bytes.seal(RecordKey::new(self.log, segment), offset);
+            bytes.seal(RecordKey::new(self.log_id, segment), offset);
             self.pending.push_back(Piece { segment, offset, bytes, end });
         });
         self.write_pieces()
@@ -238,7 +238,7 @@ impl Writer {
         split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, offset: 0, bytes, end }));
         let number = header.cuts[0].segment;
         let mut bytes = header.bytes.part(0, header.bytes.own.len());
-        let key = RecordKey::new(self.log, number);
+        let key = RecordKey::new(self.log_id, number);
         self.pending.iter().for_each(|piece| piece.bytes.recode(header_size(piece), key, 0, &mut bytes));
         let open = Open { number, file, length: bytes.len() as u64, end: 0 };
         open.write(0, &bytes)?;

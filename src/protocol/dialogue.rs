@@ -228,7 +228,7 @@ impl Request {
     pub fn copied_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         match &self.command {
             Command::Gearman(gearman::Command::Submit(job)) if job.background => {
-                return engine.adoption_of(&job.function, &job.unique, job.body.len());
+                return engine.persist_size_of(&job.function, &job.unique, job.body.len());
             }
             Command::Beanstalk(beanstalk::Command::KickJob(id)) => return engine.run_size(*id),
             Command::Http(request) if self.name() == "kick-job" => {
@@ -237,7 +237,7 @@ impl Request {
             _ => {}
         }
         let tags = for_each_protocol!(&self.command, Command, it => it.tags());
-        tags.map_or(0, |tags| engine.adoption_of_tagged(client, tags))
+        tags.map_or(0, |tags| engine.persist_size_of_tagged(client, tags))
     }
 
     pub fn job_body(&self) -> Option<&Body> {

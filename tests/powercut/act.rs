@@ -327,7 +327,7 @@ impl Act {
                 return Ok(vec![Change::Put { key: key.clone(), job: Box::new(job) }]);
             }
             (Act::Submit { kept, .. }, Some((old, volatile))) if line == "packet 8" && *key == old => {
-                return Ok(if *kept && volatile { vec![Change::Adopt { key: old }] } else { Vec::new() });
+                return Ok(if *kept && volatile { vec![Change::Persist { key: old }] } else { Vec::new() });
             }
             (Act::Submit { function, unique, body, kept }, None) if line == "packet 8" => {
                 let job = Job::new(Wire::Gearman, function, body.clone(), 0, 0, 0);

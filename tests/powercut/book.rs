@@ -237,7 +237,7 @@ impl Book {
     fn apply_to_job(&mut self, change: &Change) -> bool {
         let now = self.now;
         match change {
-            Change::Adopt { key } => {
+            Change::Persist { key } => {
                 self.jobs.get_mut(key).into_iter().for_each(|job| job.volatile = false);
                 true
             }

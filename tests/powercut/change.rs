@@ -134,7 +134,7 @@ macro_rules! changes {
 changes! {
     Put { key: String, job: Box<Job> }
     /// A job that was stored only in memory becomes durable.
-    Adopt { key: String }
+    Persist { key: String }
     Reserve { key: String }
     Release { key: String, pri: u32, delay: u64 }
     Bury { key: String, pri: u32 }

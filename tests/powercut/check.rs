@@ -52,7 +52,7 @@ pub enum Check {
     /// The running server sends a wrong reply.
     Talk,
     /// A foreground job that was submitted again in the background is missing.
-    Adoption,
+    Persist,
 }
 
 /// Each check, `true` if its violations make the run fail, and a description. Other violations are only reported.
@@ -77,7 +77,7 @@ pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::Space, true, "the space of a file is on the disk before it is used"),
     (Check::Start, true, "it starts"),
     (Check::Talk, true, "a running server says what it should"),
-    (Check::Adoption, true, "a foreground job of any size can be adopted"),
+    (Check::Persist, true, "a foreground job of any size can be made durable"),
 ];
 
 impl Check {

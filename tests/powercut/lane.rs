@@ -337,7 +337,7 @@ impl Lane {
             Ok(changes) => changes.iter().for_each(|change| self.apply(step, change)),
             Err(_) if self.failing && is_refusal(&reply.line) => {}
             Err(problem) if matches!(act, Act::Submit { kept: true, .. }) && is_refusal(&reply.line) => {
-                self.problems.push((Check::Adoption, problem));
+                self.problems.push((Check::Persist, problem));
             }
             Err(problem) => self.problems.push((Check::Talk, problem)),
         }

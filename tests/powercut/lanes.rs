@@ -199,7 +199,7 @@ impl Lane {
 /// Returns the number of changes up to and including the last change that put the job into the log.
 fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
     let makes = |(_, change): &(u64, &Change)| match change {
-        Change::Put { key, .. } | Change::Adopt { key } => Some(key.as_str()) == job,
+        Change::Put { key, .. } | Change::Persist { key } => Some(key.as_str()) == job,
         _ => false,
     };
     changes.iter().rposition(makes).map_or(0, |place| place + 1)

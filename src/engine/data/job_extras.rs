@@ -196,7 +196,7 @@ pub struct JobExtras {
     pub ttl: Span,
     pub dedup_key: DedupKey,
     /// The offset of a finished job's result in the body, or the seconds for which the key outlives a `Drop` job.
-    pub(in crate::engine) result_at: u32,
+    pub(in crate::engine) keep_or_offset: u32,
     pub max_attempts: u8,
     pub max_fails: u8,
     pub(in crate::engine) done: bool,
@@ -250,7 +250,7 @@ impl JobExtras {
     }
 
     pub(in crate::engine) fn is_blank(&self) -> bool {
-        let counts = (self.result_at, self.max_attempts, self.max_fails, self.done);
+        let counts = (self.keep_or_offset, self.max_attempts, self.max_fails, self.done);
         let is_rare = self.rare().is_some_and(|rare| !rare.is_blank());
         !is_rare && !self.is_tagged() && self.expires == Time::NEVER && counts == (0, 0, 0, false)
     }

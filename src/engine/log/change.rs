@@ -42,7 +42,7 @@ pub enum Change {
     Expire(u32),
     Lease(u32),
     // The log does not contain the job yet, and must store its current state.
-    Adopt(u32),
+    Persist(u32),
     // A worker reported an outcome: the job has ended or is retried. Its body ends with the result, of `result` bytes.
     Outcome { slot: u32, result: usize },
     Delete { slot: u32, id: JobId, size: usize },
@@ -89,7 +89,7 @@ impl Change {
         use Change::*;
         match *self {
             Put(slot) | Reserve(slot) | Release(slot) | Bury(slot) | Kick(slot) | Skip(slot) | Expire(slot)
-            | Lease(slot) | Adopt(slot) | Retry(slot) | Priority(slot) | Promise(slot) => Some(slot),
+            | Lease(slot) | Persist(slot) | Retry(slot) | Priority(slot) | Promise(slot) => Some(slot),
             Run { slot, .. } | Replace { slot, .. } | Outcome { slot, .. } => Some(slot),
             Move { slot, .. } | Reason { slot, .. } | Shrunk { slot, .. } => Some(slot),
             _ => None,

@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// Returns the bytes for making a volatile job durable, slightly more than for a new job, or 0 for a durable job.
-    pub(in crate::engine) fn adoption_size(&self, slot: u32) -> u64 {
+    pub(in crate::engine) fn persist_size(&self, slot: u32) -> u64 {
         if !self.store.jobs.get(slot).is_volatile() {
             return 0;
         }
@@ -67,8 +67,8 @@ impl Engine {
     }
 
     /// Claims log space for making a volatile job durable, or records the lacking bytes.
-    pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
-        let logged = self.adoption_size(slot);
+    pub(in crate::engine) fn claim_persist(&mut self, slot: u32) -> bool {
+        let logged = self.persist_size(slot);
         let is_claimed = claim(&mut self.news.room.puts, logged);
         self.news.lacking = if is_claimed { self.news.lacking } else { logged };
         is_claimed

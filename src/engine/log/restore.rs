@@ -187,7 +187,7 @@ impl Engine {
             let number = self.extras_of(slot);
             let extras = self.store.extras.get_mut(number);
             extras.done = done;
-            extras.result_at = length;
+            extras.keep_or_offset = length;
             self.store.jobs.extend_body(slot, result);
         }
         Some((slot, before))
@@ -401,7 +401,7 @@ impl Engine {
         self.store.extras.edit(number, |extras| {
             extras.ttl = options.ttl;
             (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
-            (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
+            (extras.done, extras.keep_or_offset) = options.outcome.unwrap_or((false, options.keep));
             if rare {
                 let rare = extras.rare_mut();
                 (rare.start, rare.order) = (options.start, options.order);

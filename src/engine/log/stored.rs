@@ -249,9 +249,9 @@ impl Engine {
             order: rare.map_or(0, |rare| rare.order),
             max_attempts: extras.map_or(0, |extras| extras.max_attempts),
             max_fails: extras.map_or(0, |extras| extras.max_fails),
-            outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.result_at)),
+            outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.keep_or_offset)),
             reducer: extras.and_then(JobExtras::reducer),
-            keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |extras| extras.result_at),
+            keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |it| it.keep_or_offset),
             backoff: extras.map_or(0, JobExtras::backoff),
             concurrency: rare.filter(|rare| rare.lane != NIL).map_or((StoredKey::None, 0), |rare| {
                 (StoredKey::Kept(self.store.lanes.key_of(rare.lane)), rare.con_limit)

@@ -172,7 +172,7 @@ impl Engine {
         self.transfer(slot, Cause::Finish);
         let number = self.extras_of(slot);
         let extras = self.store.extras.get_mut(number);
-        extras.result_at = self.store.jobs.get(slot).body.len() as u32;
+        extras.keep_or_offset = self.store.jobs.get(slot).body.len() as u32;
         extras.done = done;
         self.store.jobs.extend_body(slot, result.bytes());
         self.notify_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
@@ -481,14 +481,14 @@ impl Engine {
     /// Returns the length of the submitted body, which precedes the result in a finished job.
     pub fn payload_len(&self, job: &JobView) -> usize {
         match (job.state(), self.extras(job)) {
-            (State::Finished, Some(extras)) => extras.result_at as usize,
+            (State::Finished, Some(extras)) => extras.keep_or_offset as usize,
             _ => job.body.len(),
         }
     }
 
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
         let extras = self.extras(job).filter(|_| job.state() == State::Finished)?;
-        Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))
+        Some((extras.done, &job.body.bytes()[extras.keep_or_offset as usize..]))
     }
 
     /// Returns the verdict for the history. Records a failure immediately, because the removal discards its reason.

@@ -248,11 +248,11 @@ impl Engine {
         self.store.jobs.find(*id)
     }
 
-    pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
+    pub fn persist_size_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
         match dedup_key {
             // A duplicate ID is refused, and a job without a key has no duplicate.
             DedupKey::None | DedupKey::Id(_) => 0,
-            _ => self.find_duplicate(dedup_key, tube, length).ok().flatten().map_or(0, |slot| self.adoption_size(slot)),
+            _ => self.find_duplicate(dedup_key, tube, length).ok().flatten().map_or(0, |slot| self.persist_size(slot)),
         }
     }
 
@@ -261,11 +261,11 @@ impl Engine {
         if !durable || !job.is_volatile() {
             return Ok(());
         }
-        if !self.claim_adoption(slot) {
+        if !self.claim_persist(slot) {
             return Err(Refused::OutOfMemory);
         }
         self.store.jobs.get_mut(slot).set(JobFlag::Volatile, false);
-        self.changed(Change::Adopt(slot));
+        self.changed(Change::Persist(slot));
         Ok(())
     }
 
@@ -278,8 +278,8 @@ impl Engine {
     /// The log must receive the key before the job is removed.
     fn keep_key(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        let extras = self.extras_at(slot).filter(|_| job.completion == CompletionPolicy::Drop);
-        let Some(JobExtras { result_at: keep @ 1.., dedup_key: DedupKey::Name(key), .. }) = extras else { return };
+        let it = self.extras_at(slot).filter(|_| job.completion == CompletionPolicy::Drop);
+        let Some(JobExtras { keep_or_offset: keep @ 1.., dedup_key: DedupKey::Name(key), .. }) = it else { return };
         let (id, keep) = (job.id, *keep);
         let (key, tube) = (key.clone(), self.tubes.get(job.tube).name.clone());
         let is_logged = self.claim_log_room(tube.len() + key.length());

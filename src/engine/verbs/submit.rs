@@ -196,7 +196,7 @@ impl Engine {
             extras.max_attempts = options.max_attempts;
             extras.max_fails = options.max_fails;
             extras.ttl = options.ttl;
-            extras.result_at = options.keep;
+            extras.keep_or_offset = options.keep;
             if is_rare {
                 let rare = extras.rare_mut();
                 rare.backoff = options.backoff;
@@ -301,10 +301,10 @@ impl Engine {
         tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
     }
 
-    pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
+    pub fn persist_size_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
         let number = self.tube_of_tags(client, tags).filter(|_| tags.options.dedup_key != DedupKey::None);
         let found = number.and_then(|number| self.find_keyed(&tags.options.dedup_key, number).ok()?);
-        found.map_or(0, |slot| self.adoption_size(slot))
+        found.map_or(0, |slot| self.persist_size(slot))
     }
 
     fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
