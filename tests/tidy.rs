@@ -4,10 +4,12 @@
 //! module, names that pure modules must not use, and the maximum length of functions and files. Do not circumvent a
 //! rule that is too strict: change the rule in this file and state the reason.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/imports.rs"]
+mod imports;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/owners.rs"]
@@ -365,152 +367,6 @@ fn module(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").with_extension("");
     let name = if below.ends_with("mod") { below.parent().expect("a folder").to_owned() } else { below };
     name.to_string_lossy().into_owned()
-}
-
-/// Returns the absolute paths of all names in `use` items and expressions that begin with `super`, `crate` or `self`.
-fn named_paths(module: &str, code: &str) -> Vec<String> {
-    let code: String = statements(code).map(|(_, line)| line.to_owned() + "\n").collect();
-    let mut named = Vec::new();
-    for start in ["super::", "crate::", "self::"] {
-        for (at, _) in code.match_indices(start) {
-            let before = code[..at].chars().next_back().unwrap_or(' ');
-            if before.is_alphanumeric() || before == '_' || before == ':' {
-                continue;
-            }
-            let mut base: Vec<&str> = module.split('/').collect();
-            let mut rest = &code[at..];
-            while let Some(further) = rest.strip_prefix("super::") {
-                base.pop();
-                rest = further;
-            }
-            if let Some(further) = rest.strip_prefix("crate::") {
-                (base, rest) = (Vec::new(), further);
-            }
-            rest = rest.strip_prefix("self::").unwrap_or(rest);
-            let path = rest.chars().take_while(|letter| letter.is_alphanumeric() || "_:".contains(*letter));
-            let path = path.collect::<String>();
-            let listed = rest[path.len()..].strip_prefix('{').and_then(|list| list.split('}').next()).unwrap_or("");
-            let names = listed.split(',').map(|name| name.trim().trim_end_matches("::").to_owned());
-            for name in names.chain([String::new()]) {
-                let segments = path.split("::").filter(|segment| !segment.is_empty());
-                let all: Vec<&str> = base.iter().copied().chain(segments).chain([name.as_str()]).collect();
-                named.push(all.join("/").trim_end_matches('/').to_owned());
-            }
-        }
-    }
-    named
-}
-
-/// Maps the path of each public name in a directory to the file that defines it. The path of a name begins with the
-/// path of the directory, because the directory's main file can re-export the name.
-fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
-    const KINDS: [&str; 8] = ["struct", "enum", "trait", "fn", "const", "type", "static", "use"];
-    let mut found = BTreeMap::new();
-    for source in sources {
-        let module = module(&source.path);
-        for (_, line) in statements(&source.code).filter(|(_, line)| line.starts_with("pub")) {
-            let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-            let name = words.skip_while(|word| !KINDS.contains(word)).find(|word| !KINDS.contains(word));
-            if let (Some(name), Some((folder, _))) = (name, module.rsplit_once('/')) {
-                found.insert(format!("{folder}/{name}"), module.clone());
-            }
-        }
-    }
-    found
-}
-
-/// Maps the path of each name that a file re-exports to the path from which the file re-exports the name.
-fn reexports(sources: &[Source]) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for source in sources {
-        let module = module(&source.path);
-        for item in source.code.split("\npub use ").skip(1).filter_map(|rest| rest.split(';').next()) {
-            let is_absolute = ["self::", "super::", "crate::"].iter().any(|start| item.starts_with(start));
-            let item = if is_absolute { item.to_owned() } else { format!("self::{item}") };
-            let paths = named_paths(&module, &item).into_iter();
-            let names = paths.map(|path| (format!("{module}/{}", path.rsplit('/').next().unwrap_or_default()), path));
-            // A re-exported function can have the name of its file.
-            found.extend(names.filter(|(name, path)| !format!("{path}/").starts_with(&format!("{name}/"))));
-        }
-    }
-    found
-}
-
-/// Returns the path of the definition that `path` refers to through re-exports.
-fn origin(path: String, reexports: &BTreeMap<String, String>) -> String {
-    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
-    let found = ends.filter_map(|end| Some(reexports.get(&path[..end])?.clone() + &path[end..])).next();
-    found.map_or(path, |path| origin(path, reexports))
-}
-
-/// Maps each file to the files of the same module that it imports, also through re-exports. Omits the main file of a
-/// directory, because it declares the other files.
-fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
-    let sources = sources("src");
-    let (mut definitions, reexports) = (definitions(&sources), reexports(&sources));
-    definitions.retain(|_, module| module.starts_with("engine/") && !module.starts_with("engine/tests"));
-    let modules: BTreeSet<String> = sources.iter().map(|source| module(&source.path)).collect();
-    let is_folder = |name: &str| modules.iter().any(|other| other.starts_with(&format!("{name}/")));
-    let component = |name: &str| component_of(&name.split('/').collect::<Vec<_>>());
-    let mut imports = BTreeMap::new();
-    for source in sources.iter().filter(|source| !is_folder(&module(&source.path))) {
-        let name = module(&source.path);
-        let named = named_paths(&name, &source.code).into_iter().filter_map(|path| {
-            let path = origin(path, &reexports);
-            let mut path = path.as_str();
-            while !modules.contains(path) {
-                if let Some(file) = definitions.get(path) {
-                    return Some(file.clone());
-                }
-                path = path.rsplit_once('/')?.0;
-            }
-            Some(path.to_owned())
-        });
-        let others = named.filter(|other| component(other) == component(&name) && *other != name && !is_folder(other));
-        imports.insert(name.clone(), others.collect());
-    }
-    imports
-}
-
-#[test]
-fn files_of_a_module_have_no_import_cycles() {
-    let imports = imports_within_components();
-    let reached = |from: &String| {
-        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
-        while let Some(name) = next.pop() {
-            next.extend(imports[name].iter().filter(|other| seen.insert((*other).clone())));
-        }
-        seen
-    };
-    let reach: BTreeMap<&String, BTreeSet<String>> = imports.keys().map(|name| (name, reached(name))).collect();
-    let mut circles = BTreeMap::new();
-    for (name, reached) in reach.iter().filter(|(name, reached)| reached.contains(**name)) {
-        let circle: Vec<&String> = reached.iter().filter(|other| reach[*other].contains(*name)).collect();
-        circles.insert(circle[0].clone(), circle);
-    }
-    let problems = circles.into_values().map(|circle| format!("these import each other: {circle:?}")).collect();
-    complain(problems);
-}
-
-#[test]
-fn directories_of_the_engine_import_only_permitted_ones() {
-    let mut problems = Vec::new();
-    let reexports = reexports(&sources("src/engine"));
-    for source in sources("src/engine") {
-        let name = module(&source.path);
-        let mut parts = name.split('/').skip(1);
-        let Some((_, may)) = parts.next().and_then(|own| ENGINE.iter().find(|(name, _)| *name == own)) else {
-            continue;
-        };
-        let own = name.split('/').nth(1).unwrap_or_default();
-        for path in named_paths(&name, &source.code).into_iter().map(|path| origin(path, &reexports)) {
-            let Some(other) = path.strip_prefix("engine/").and_then(|path| path.split('/').next()) else { continue };
-            if other != own && !may.contains(&other) && ENGINE.iter().any(|(name, _)| *name == other) {
-                problems.push(format!("{}: {own} imports {path}", source.path.display()));
-            }
-        }
-    }
-    complain(problems);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::{complain, definitions, module, sources, statements};
+use super::imports::definitions;
+use super::{complain, module, sources, statements};
 
 /// Types of data that functions of the engine pass on as `&mut`, with the owners of the data.
 const LENT: [(&str, &str); 4] =
