@@ -407,6 +407,20 @@ fn every_file_says_what_it_owns_and_is_short() {
 }
 
 #[test]
+fn every_prescribed_inlining_has_its_reason() {
+    let mut problems = Vec::new();
+    for source in sources("src") {
+        for (number, line) in statements(&source.code) {
+            let is_prescribed = ["#[inline(never)]", "#[inline(always)]"].iter().any(|start| line.starts_with(start));
+            if is_prescribed && !line.contains(" // ") {
+                problems.push(format!("{}:{number}: {line} without a reason", source.path.display()));
+            }
+        }
+    }
+    complain(problems);
+}
+
+#[test]
 fn every_function_fits_a_screen() {
     let mut problems = Vec::new();
     for source in FOLDERS.into_iter().flat_map(sources) {

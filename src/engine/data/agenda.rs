@@ -123,7 +123,7 @@ pub struct PositionTable([Vec<u32>; 3]);
 
 impl TimerKey {
     /// Encodes the table number in the low two bits, and the row number in the other bits.
-    #[inline(always)]
+    #[inline(always)] // for speed: most callers pass a constant variant
     const fn member(self) -> u32 {
         match self {
             TimerKey::Client(number) => number << 2,
@@ -146,7 +146,7 @@ impl TimerKey {
 }
 
 impl PositionTable {
-    #[inline(always)]
+    #[inline(always)] // for speed: called at each move in the heap
     pub fn get(&mut self, member: u32) -> &mut u32 {
         let (table, row) = (&mut self.0[(member & 3) as usize], (member >> 2) as usize);
         if table.len() <= row {

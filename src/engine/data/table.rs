@@ -123,7 +123,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    #[inline(always)]
+    #[inline(always)] // as frequent as `get`
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
         let chunk = self.chunks.get_mut(slot as usize / N);
         match chunk.and_then(|chunk| chunk.entries.get_mut(slot as usize % N)) {
@@ -168,7 +168,7 @@ pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -
 }
 
 #[cold]
-#[inline(never)]
+#[inline(never)] // keeps the panic out of the callers of `get`
 fn vacant_slot(slot: u32) -> ! {
     panic!("nothing is in slot {slot}")
 }
@@ -225,12 +225,12 @@ impl<T, const N: usize> Default for Table<T, N> {
 }
 
 impl<T: Hashed, const N: usize> Table<T, N> {
-    #[inline(always)]
+    #[inline(always)] // only calls an inlined method
     pub fn get(&self, slot: u32) -> &T {
         self.items.get(slot)
     }
 
-    #[inline(always)]
+    #[inline(always)] // only calls an inlined method
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
         self.items.get_mut(slot)
     }

@@ -48,11 +48,10 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= ALIGNED
 }
 
-// Hundreds of places call the functions, so they are not inlined. SAFETY: the layout determines the kind of a block,
-// and callers free a block with the layout of its allocation. Each block is freed by its own allocator, dlmalloc under
-// the lock.
+// SAFETY: the layout determines the kind of a block, and callers free a block with the layout of its allocation. Each
+// block is freed by its own allocator, dlmalloc under the lock.
 unsafe impl GlobalAlloc for ProgramHeap {
-    #[inline(never)]
+    #[inline(never)] // called in hundreds of places
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             return map(layout.size());
@@ -60,7 +59,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
         unsafe { self.small().malloc(layout.size(), layout.align()) }
     }
 
-    #[inline(never)]
+    #[inline(never)] // called in hundreds of places
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             // New pages from the system are zeroed.
@@ -69,7 +68,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
         unsafe { self.small().calloc(layout.size(), layout.align()) }
     }
 
-    #[inline(never)]
+    #[inline(never)] // called in hundreds of places
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         if is_large(layout) {
             return unmap(piece, layout.size());
@@ -77,7 +76,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
         unsafe { self.small().free(piece, layout.size(), layout.align()) }
     }
 
-    #[inline(never)]
+    #[inline(never)] // called in hundreds of places
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(wanted) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
         match (is_large(layout), is_large(wanted)) {
