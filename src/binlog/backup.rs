@@ -21,8 +21,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     for _ in 0..MAX_PASSES {
         let numbers = numbers(from)?;
         let oldest = newest;
-        // The server writes a header after the previous segment is complete, so ignore segments without a header. If
-        // all listed segments have been removed by now, list again.
+        // The server writes a segment's header only after the previous segment is complete, so ignore segments without
+        // a header. If all listed segments have been removed by now, list again.
         let Some(last) = numbers.iter().rev().find(|number| header(from, **number).is_some()) else { continue };
         newest = *last;
         let mut vanished = false;

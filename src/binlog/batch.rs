@@ -80,8 +80,8 @@ impl Bytes {
         self.own.len() + self.shared
     }
 
-    /// Appends a record at offset `at` of the segment. Returns the size of the record, including `tail`, whose bytes
-    /// `record` lacks. If there is a tail, [`Bytes::seal`] must be called later.
+    /// Appends a record at offset `at` of the segment. Returns the size of the record, including `tail`, which `record`
+    /// must not contain. If there is a tail, [`Bytes::seal`] must be called later.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (position, length) = (self.own.len(), tail.bytes().len());
@@ -95,7 +95,7 @@ impl Bytes {
         self.tails.push(TailEntry { record, at: self.own.len(), tail });
     }
 
-    /// Sets the checksums of records with shared tails. `start` is the offset of the first record in the segment.
+    /// Sets the checksums of records with shared tails. `start` is the offset in the segment where these bytes begin.
     pub fn seal(&mut self, key: RecordKey, start: u64) {
         let mut shared = 0;
         for TailEntry { record, at, tail } in &self.tails {
@@ -118,7 +118,7 @@ impl Bytes {
         part
     }
 
-    /// Appends the records from offset `from` on to `out`, with new checksums for offset `start` of the segment.
+    /// Appends to `out` the records from offset `from` on, with new checksums for offset `start` of the segment.
     pub fn recode(&self, from: usize, key: RecordKey, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;

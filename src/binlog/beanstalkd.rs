@@ -37,7 +37,7 @@ pub struct ForeignEntry<'a> {
     pub full: Option<Full<'a>>,
 }
 
-/// All records contain these fields. Times are in nanoseconds; `created` and `deadline` count from 1970.
+/// All records contain these fields. Times are in nanoseconds. `created` and `deadline` are times since 1970.
 #[derive(Clone, Debug)]
 pub struct ForeignRecord {
     pub id: u64,
@@ -99,7 +99,7 @@ struct Format {
     length_size: usize,
     /// The size of a job without its body, in bytes. In version 7, the last three bytes are padding.
     job_size: usize,
-    /// The unit of times in nanoseconds.
+    /// The unit of times, in nanoseconds.
     unit: i64,
 }
 

@@ -188,7 +188,7 @@ impl<'a> Field<'a> for JobState<'a> {
 }
 
 const FIXED: usize = 48;
-/// The size of the fields that only jobs deleted on completion have, in bytes.
+/// The size in bytes of the fields that only jobs with [`CompletionPolicy::Drop`] have.
 const OWN: usize = 16;
 
 // `OPTIONS_SIZE` must suffice for the fixed fields and, in addition, either `OWN` bytes or a dedup key of 16 bytes.
@@ -242,7 +242,7 @@ pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// A group entry consists of a role letter, for a waiting job the number of members that must end, and a group name.
+/// An entry consists of a role letter, the number of members that must end (only for a wait), and a group name.
 fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     let mut fields = Fields(bytes);
     let need = match fields.read()? {

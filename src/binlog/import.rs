@@ -1,5 +1,5 @@
-//! Import of a directory from beanstalkd. Intact files are read completely, even where beanstalkd stops reading. Jobs
-//! whose deletes were in the damaged part of a file are restored, because a duplicate is better than a loss.
+//! Import of a binlog directory of beanstalkd. Intact files are read completely, even where beanstalkd stops reading.
+//! Jobs whose deletes were in the damaged part of a file are restored, because a duplicate is better than a loss.
 //! Enforces promise P37 of beanpole-promises(7).
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub struct Imported {
     pub jobs: Vec<ImportedJob>,
     /// The largest ID that beanstalkd may have assigned, even to deleted and unread jobs.
     pub last_id: u64,
-    /// The number of jobs with new IDs, at the end of `jobs`. After a partial read, beanstalkd assigns some IDs twice.
+    /// The number of jobs with new IDs, at the end of `jobs`. If beanstalkd reads a file partially, it reuses some IDs.
     pub renumbered: usize,
     pub problems: Vec<String>,
     /// The number of skipped records, plus one for each file that was not read to the end.
@@ -101,7 +101,7 @@ impl Importer {
         });
     }
 
-    /// Reports missing files before `name`, from `first` on. beanstalkd removes only the oldest, so jobs may be lost.
+    /// Reports that the files from `first` up to `name` are missing. beanstalkd leaves no gaps, so jobs may be lost.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }
@@ -386,7 +386,7 @@ mod tests {
             (ids(&imported), imported.jobs[1].rest.pri, imported.jobs[1].rest.state),
             (vec![1, 2], 99, State::Ready)
         );
-        // Without the oldest file, which beanstalkd may have removed, the copies suffice.
+        // Without the oldest file, which beanstalkd may have removed, the copies in the next file suffice.
         let imported = read_clean(&[&file(V7, &copies)]);
         assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![2, 7], State::Buried));
         let imported = read_clean(&[&file(V7, &copies), &file(V7, &[later(2, DELETED, b"same")])]);
@@ -576,7 +576,7 @@ mod tests {
         let (ids, report) = start(first).expect("a log");
         assert_eq!((ids, report.imported, report.problems), (vec![1, 2, 3], Some(3), vec![]));
         assert_eq!(names(&again(&temporary)), [KEPT, "segment.0000000001"]);
-        // Without beanstalkd files, discarding the unfinished import leaves nothing to import.
+        // If there are no beanstalkd files, the unfinished import is discarded, and nothing is imported.
         let (alone, _temporary) = folder("begun", &[(BEGUN, vec![]), ("segment.0000000001", vec![7; 500])]);
         assert!(prepare(&alone).expect("a folder").is_none());
         assert_eq!(names(&alone), [""; 0]);

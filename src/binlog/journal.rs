@@ -22,11 +22,11 @@ use live_items::LiveIndex;
 
 /// The number of job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
-/// Commands wait while fewer IDs than this are reserved. All threads together use fewer in one event-loop iteration.
+/// Commands wait while fewer unused IDs than this are reserved. One event-loop iteration of all threads uses fewer IDs.
 const IDS_KEPT: u64 = 1 << 14;
 /// After this many log bytes, the synced location is recorded again.
 const SYNCED_EVERY: u64 = 4096;
-/// Bytes that compaction rewrites per call, in well under a millisecond.
+/// Bytes that compaction rewrites per call. Rewriting them takes well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
 /// The maximum size of the changes in memory while the disk fails, in bytes. Deletes are not limited.
 const BACKLOG: u64 = 16 << 20;
@@ -51,7 +51,7 @@ pub struct Retired {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
     pub any: u64,
-    /// The position after the last new job or result, whose reply is withheld while the disk fails.
+    /// The position after the last new job or result. While the disk fails, replies about both are withheld.
     pub puts: u64,
     pub count: u64,
     pub put_count: u64,
@@ -96,7 +96,7 @@ pub struct Journal {
     pub position: u64,
     /// Oldest first. Records are appended to the last segment.
     segments: VecDeque<Segment>,
-    /// Numbers and sizes of empty files on disk, which are the next segments.
+    /// Numbers and sizes of empty files on disk, which will be the next segments.
     prepared: VecDeque<(u64, u64)>,
     ready: u64,
     /// The number of `prepared` segments whose size is not `segment_size`.
@@ -114,7 +114,7 @@ pub struct Journal {
     old: u64,
     retired: VecDeque<Retired>,
     retiring: u64,
-    /// Retired segments whose files could not be removed. They do not count toward the bound.
+    /// Retired segments whose files could not be removed. They do not count toward [`Journal::bound`].
     stuck: VecDeque<Retired>,
     stuck_bytes: u64,
     pub health: Health,
@@ -149,7 +149,7 @@ impl Journal {
         self.write_new(Live::Job, slot, None, engine);
     }
 
-    /// The log need not keep the record of the outcome: when compaction rewrites the job, the outcome is included.
+    /// The log need not keep the outcome record: when compaction rewrites the job, the new record contains the outcome.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -388,8 +388,8 @@ impl Journal {
     /// Returns the size of the next prepared segment.
     ///
     /// A record that needs a larger segment leaves the prepared segments empty, except for their headers. For a reserve
-    /// of R bytes, about R / S segments of size S are prepared. S is at least the geometric mean of R and 4096, the
-    /// minimum `segment_size`, so these headers take at most 5% of a record that does not fit into S.
+    /// of R bytes, about R / S segments of size S are prepared. S is at least the geometric mean of R and 4096 (the
+    /// minimum `segment_size`), so these headers take at most 5% of a record that does not fit into S.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);

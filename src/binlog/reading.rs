@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction will empty this segment, to report the loss only once.
+    /// `true` if the previous segment is missing. Compaction empties this segment, so that the loss is reported once.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,
@@ -319,7 +319,7 @@ impl<'a> Reading<'a> {
         self.journal.skipped += 1;
     }
 
-    /// `in_segment` is `true` if the last read segment is damaged.
+    /// `in_segment` is `true` if the segment that was read last is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
         // A lost start record may have changed the epoch.
         self.epoch = None;
@@ -419,7 +419,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Ignores an implausible limit: jobs with IDs from [`ID_LIMIT`] would be skipped at the next start.
+    /// Ignores an implausible limit: the next start would skip new jobs, because their IDs would reach [`ID_LIMIT`].
     fn claim_ids(&mut self, ids: u64) {
         if ids < ID_LIMIT {
             self.ids = ids;

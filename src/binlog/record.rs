@@ -11,7 +11,7 @@ use crate::engine::{
 
 /// Bytes before a short payload: payload length, checksum, and kind.
 pub const PREFIX: usize = 9;
-/// A longer payload has its own checksum, so that the beginning of the record can be checked alone.
+/// A longer payload has its own checksum, so that the beginning of the record can be checked without the payload.
 pub const SHORT_PAYLOAD: usize = 64;
 pub const LONG_PREFIX: usize = PREFIX + 4;
 const SHORT: usize = 5;
@@ -57,9 +57,9 @@ sizes! {
 /// records are written again.
 ///
 /// A put job's state follows from its delay and options. `Run` contains a schedule's ID and new state, and the copy
-/// that it put. The result of an outcome is the end of the job's body, and `done` is `None` before a retry. A moved job
-/// that is not delayed or buried is recorded as ready. Default settings remove settings, and a pause of length zero
-/// ends a pause. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
+/// that the schedule put. The result of an outcome is the end of the job's body; `done` is `None` before a retry. A
+/// moved job that is not delayed or buried is recorded as ready. Default settings remove settings. A pause of length
+/// zero ends a pause. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     Put(StoredJob<'a>),

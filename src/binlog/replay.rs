@@ -17,7 +17,7 @@ const WINDOW: usize = 1 << 20;
 /// Maximum bytes of a record before the body. All names and keys have limited lengths.
 const FRONT: usize = 256 << 10;
 
-/// Reads bytes at an offset. Returns their number, which is 0 at the end.
+/// Reads bytes at an offset. Returns the number of bytes read, or 0 at the end.
 pub type Source<'a> = &'a dyn Fn(u64, &mut [u8]) -> io::Result<usize>;
 
 /// Reads until the end of `bytes` or of the source. Returns the number of bytes read.
@@ -35,7 +35,7 @@ pub fn fill(source: Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
 }
 
 /// A record, or a gap between two offsets. At the second offset, a record begins. If a record exceeds the read window,
-/// `body` is `Some`, and contains the body or result that the record lacks.
+/// `body` is `Some`, and contains the body or result that `record` lacks.
 // Only one value exists at a time, and values are never moved.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub fn scan(source: Source, key: RecordKey, range: Range<u64>, window: &mut Wind
                 None => {}
             }
         }
-        // If only the payload is damaged, search after the record.
+        // If only the payload is damaged, continue the search after the record.
         let from = record.map_or(at + 1, |head| at + head.total() as u64);
         let (next, used) = scan.search(at, from)?;
         match next {
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    /// A hostile body can contain the beginnings of many long records, which must not make recovery slow.
+    /// Recovery must not be slow if a hostile body contains the beginnings of many long records.
     #[test]
     fn hostile_bytes_are_read_a_few_times_at_most() {
         let fake = [0x50, 0x50, 0x90, 0x00];

@@ -52,7 +52,7 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// The removal of the file is durable.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Returns the maximum number of concurrent syncs. If it is more than one, syncs return in the order in which they
+    /// Returns the maximum number of concurrent syncs. If this number exceeds 1, syncs end in the order in which they
     /// began, and the server stops after a failed sync.
     fn syncs_at_once(&self) -> usize {
         1
@@ -61,7 +61,7 @@ pub trait Storage: Send + Sync {
     fn must_stage(&self, _body: &Arc<Box<[u8]>>) -> bool {
         false
     }
-    /// Stores a large body early, so that later records need not wait for it. Stops when `is_wanted` returns `false`.
+    /// Stores a large body early, so that it does not delay later records. Stops when `is_wanted` returns `false`.
     fn stage(&self, _body: &Arc<Box<[u8]>>, _is_wanted: &dyn Fn() -> bool) {}
     /// Called when a write or sync has failed, before the log enters the failing state. A storage shared with other
     /// servers must prevent all later replies.
@@ -160,7 +160,7 @@ impl Locks {
         };
         let file = match file() {
             Ok(file) => Some(lock_against_beanstalkd(file)?),
-            // On a full or read-only disk, beanstalkd cannot create the lock file either.
+            // On a full or read-only disk, beanstalkd cannot create the file either, so the directory's lock suffices.
             Err(error) if folder.is_some() && (is_no_space(&error) || is_read_only(&error)) => None,
             Err(error) => return Err(error),
         };
@@ -257,7 +257,7 @@ impl Storage for Folder {
     fn remove(&self, name: &str) -> io::Result<()> {
         let opened = self.opened()?;
         unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
-        // A power failure must not undo this removal after a later removal is durable.
+        // Otherwise, a power failure could undo this removal, but not a later removal.
         opened.folder.sync_all()
     }
 }

@@ -26,7 +26,7 @@ pub struct SegmentLink {
 pub struct Survey {
     pub log_id: Option<u64>,
     pub chain: Vec<SegmentLink>,
-    /// Segments without records of the log, which a disk failure can leave.
+    /// Segments without records of the log. A disk failure can leave such segments.
     pub unused: Vec<u64>,
     pub foreign: Vec<u64>,
 }
@@ -67,7 +67,7 @@ impl Survey {
         while let Some((number, limit)) = next {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
-                // If no older segment exists, do not report the missing segment, because it is possibly not needed.
+                // If no older segment exists, do not report the missing segment, because it might not be needed.
                 if lower.is_some() {
                     self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
                 }

@@ -26,7 +26,7 @@ const MS: u64 = 1_000_000;
 /// The number of times that [`Wal::reserve`] tries to shrink a log that would otherwise exceed its maximum size.
 const ROUNDS: usize = 8;
 
-/// One lock protects the journal and the engine.
+/// Accesses the journal and the engine, which one lock protects.
 pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
 }
@@ -37,7 +37,7 @@ pub struct Wal {
     writer: Mutex<Writer, WRITER>,
     /// Held during a sync, unless the storage allows concurrent syncs.
     syncing: Mutex<(), SYNCING>,
-    /// Serializes the creation and removal of segments. Contains the last logged error of locking the directory.
+    /// Serializes the creation and removal of segments. Contains the last logged error from locking the directory.
     maintenance: Mutex<String, MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
@@ -48,7 +48,7 @@ pub struct Wal {
     pub sync_times: Arc<LeafMutex<Histogram>>,
 }
 
-/// The durations of operations, of which at most one runs at a time.
+/// Measures the durations of operations. At most one operation runs at a time.
 struct DiskLatency {
     /// A moving average in nanoseconds.
     average: AtomicU64,
@@ -232,8 +232,8 @@ impl Wal {
         true
     }
 
-    /// Writes the jobs of removed segments again. If the directory or an open segment was removed, the log fails and
-    /// recovers with new files. Does nothing while another thread creates or removes segments.
+    /// If segment files have disappeared, writes their jobs again. If the directory or an open segment has disappeared,
+    /// the log fails and recovers with new files. Does nothing while another thread creates or removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
         let Some(_guard) = self.maintenance.try_lock() else { return };
         if self.is_failing() {
@@ -364,8 +364,8 @@ impl Wal {
         removed
     }
 
-    /// Makes space for `bytes` bytes in the log before commands are executed. If compaction is behind, the calling
-    /// thread compacts, which slows down the threads that fill the log.
+    /// Makes space for `bytes` bytes in the log before commands are executed. If compaction has not kept up, the
+    /// calling thread compacts the log itself. As a result, the threads that fill the log slow down.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! Writing of segment files, and the bytes that are not durable. After a failed sync, the contents of a file are
+//! Writes segment files, and keeps the bytes that are not durable. After a failed sync, the contents of a file are
 //! unknown, so all bytes that are not durable are written again to a new segment. Must not depend on the engine.
 
 use std::collections::VecDeque;
@@ -280,7 +280,7 @@ fn header_size(piece: &Piece) -> usize {
 }
 
 impl SyncTask {
-    /// Truncates complete segments to their used size after all syncs.
+    /// Syncs all files, and then truncates complete segments to their used size.
     pub fn run(&self) -> io::Result<()> {
         self.files.iter().try_for_each(|(file, _)| file.sync())?;
         self.files.iter().try_for_each(|(file, length)| length.map_or(Ok(()), |length| file.truncate(length)))

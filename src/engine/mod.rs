@@ -4,9 +4,9 @@
 //! other affected client. The caller takes the events ([`Engine::take_event`]) before the next verb or tick. After each
 //! call, the caller reads [`Engine::next_deadline`], and calls [`Engine::tick`] when the deadline has passed.
 //!
-//! The period during which the caller keeps the engine locked is a *turn*. The verbs in a turn use at most the steps
-//! granted with [`Engine::grant_steps`]. If a verb returns [`Progress::More`], the caller must call the verb again in a
-//! later turn. [`Engine::go_on`] continues deferred work. Must not import code from outside the engine.
+//! The period during which the caller keeps the engine locked is a *turn*. The verbs in a turn share the steps granted
+//! with [`Engine::grant_steps`]. If a verb returns [`Progress::More`], the caller must call the verb again in a later
+//! turn. [`Engine::go_on`] continues deferred work. Must not import code from outside the engine.
 //!
 //! Enforces promise P21 of beanpole-promises(7).
 
@@ -58,7 +58,7 @@ use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 /// The maximum capacity that an empty event queue keeps.
 const KEPT_EVENTS: usize = 4096;
 pub const FEW_WATCHED: usize = 64;
-/// Watches can use at most 1/`WATCHES_PART` of the memory limit, and tubes 1/`TUBES_PART`. The rest is for jobs.
+/// To leave memory for jobs, watches use at most 1/`WATCHES_PART` of `max_memory`, and tubes at most 1/`TUBES_PART`.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
@@ -70,14 +70,14 @@ pub struct Limits {
     pub kept_memory: u64,
     pub max_tubes: usize,
     pub max_watched: usize,
-    /// If a client watches at most this many tubes, one call searches all of them, even if no steps remain.
+    /// If a client watches at most this many tubes, one call searches all of them, even if the step budget is used up.
     pub few_watched: usize,
     /// A job with [`CompletionPolicy::Tell`] fails after it has lost this many workers. `None` means unlimited.
     pub max_losses: Option<u32>,
     pub largest_leased: usize,
     /// The lease time of a job without a time to run.
     pub lease_limit: Span,
-    /// The number of idle clients notified when a job becomes ready. 0 means all.
+    /// The number of idle clients to notify when a job becomes ready. 0 means all.
     pub wakeups: u32,
     pub keys_per_tube: bool,
     /// A secret, so that clients cannot choose names whose hashes collide.
@@ -280,7 +280,7 @@ impl Engine {
         self.exhausted = exhausted;
     }
 
-    /// Counts the bytes of `body` while replies share the body, even if no job contains it.
+    /// Counts the bytes of `body` as buffers while replies share the body, even after its job is removed.
     pub fn reply_shares(&mut self, body: &Body) {
         self.store.jobs.bodies.note_in_flight(body);
     }
@@ -291,7 +291,7 @@ impl Engine {
         self.store.jobs.bodies.check_in_flight();
     }
 
-    /// Freeing the returned bodies takes milliseconds per 100 MB, so a thread that delays no client must free them.
+    /// Returns removed bodies. Freeing 100 MB takes milliseconds, so free the bodies in a thread that delays no client.
     pub fn take_released(&mut self) -> Vec<Body> {
         self.store.jobs.bodies.take_released()
     }

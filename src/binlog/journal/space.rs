@@ -136,7 +136,7 @@ impl Journal {
             };
             let (size, space) = (live.size(number, engine), self.space(self.reserve()));
             if self.health != Health::Ok && self.segments[0].live > space {
-                // A segment that cannot be emptied completely frees no space.
+                // A segment frees space only if it can be emptied completely.
                 return false;
             }
             if size > space {
@@ -202,7 +202,7 @@ impl Journal {
         unrecorded.for_each(|retired| retired.after = self.position);
     }
 
-    /// Returns the size of a segment for `again` bytes that must be rewritten, and the bytes not written yet.
+    /// Returns the size of a segment for `again` bytes that must be rewritten and for all bytes not written yet.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
@@ -222,7 +222,7 @@ impl Journal {
         self.retired.front().filter(|retired| retired.after <= synced.position).copied()
     }
 
-    /// `stuck` means that the file could not be removed. Returns `true` if such a file exists.
+    /// `stuck` is `true` if the file could not be removed. Returns `true` if any such file is left.
     pub fn gone(&mut self, gone: Retired, stuck: bool) -> bool {
         if self.retired.front() == Some(&gone) {
             self.retired.pop_front();
@@ -261,11 +261,11 @@ impl Journal {
     }
 
     /// Continues in a new segment after a disk failure. Compaction must rewrite the segments from `first` on, because
-    /// they are possibly not durable.
+    /// they might not be durable.
     ///
     /// Returns the bytes not taken yet, and the new segment's header. The caller writes the header, the `again` bytes
-    /// taken but not durable, and the returned bytes. `before` is the durable end of the log. If `rely` is `false`,
-    /// unsynced records may be lost, so compaction must rewrite unsynced segments before it removes a segment.
+    /// that were taken but are not durable, and the returned bytes. `before` is the durable end of the log. If `rely`
+    /// is `false`, unsynced records may be lost: compaction must rewrite unsynced segments before it removes a segment.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),
@@ -280,7 +280,7 @@ impl Journal {
             self.in_doubt = true;
         }
         let pending = self.take(Vec::new(), self.synced);
-        // Unreadable bytes up to `before`, which is durable, are damage, not the end of the log.
+        // The log is durable up to `before`, so earlier unreadable bytes are damage, not the end of the log.
         self.synced = Synced { location: before, position: self.synced.position };
         let first = self.segment_index(first as u32);
         self.segments.range_mut(first..).for_each(|segment| segment.evacuating = true);

@@ -32,7 +32,7 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Takes steps before a piece of work, so the last piece can exceed the budget.
+    /// Takes the steps for a piece of work before the work begins. The last piece of work can exceed the budget.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -112,7 +112,7 @@ pub enum TimerKey {
 /// Each timer has at most one entry, so the size of the heap does not depend on the number of jobs.
 #[derive(Debug, Default)]
 pub struct Deadlines {
-    /// At equal times, clients' timers come last: a client whose wait ends can still get a job whose delay also ends.
+    /// At equal times, clients' timers come last, so that a client whose wait ends can get a job that becomes ready.
     pub heap: Heap<(Time, bool)>,
     pub positions: PositionTable,
 }
@@ -195,7 +195,7 @@ pub const MAX_OPEN: u32 = 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOperation {
     pub from: Box<[u8]>,
-    /// The destination, or empty if the jobs are deleted.
+    /// The destination tube, or empty if the command deletes the jobs.
     pub to: Box<[u8]>,
     pub states: Box<[State]>,
     /// For a delete, the highest job ID when the operation began. For a move, the number of jobs still to be moved.
@@ -231,7 +231,7 @@ pub struct Flush {
     pub(in crate::engine) last: Option<u64>,
     /// The next slot to check. The flush checks slots, because some jobs of the tube are in none of the tube's queues.
     pub(in crate::engine) from: u32,
-    /// Held jobs are deleted first, because deletes of other jobs could release them.
+    /// `true` if the held jobs are deleted. They are deleted first, because deletes of other jobs could release them.
     pub(in crate::engine) held_done: bool,
     /// The command's number in the log.
     pub(in crate::engine) open: Option<u32>,

@@ -1,5 +1,5 @@
 //! The bodies of all jobs. Small bodies are copied into pages of equal-sized entries. Unlike separate allocations,
-//! entries need no allocator headers and leave no gaps, so an empty page can be returned to the system.
+//! entries need no allocator headers and do not fragment the heap. An empty page can be returned to the system.
 //! Enforces promise P3 of beanpole-promises(7).
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use super::{replace_idle, NIL};
 /// Larger bodies are shared with replies. At this size, sharing a body takes about as long as copying it.
 pub const COPY_MAX: usize = 4096;
 
-/// A small body is owned, which takes 16 bytes less than sharing. A large body is shared with the buffers of slow
+/// A small body is owned, because a shared body takes 16 bytes more. A large body is shared with the buffers of slow
 /// clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
@@ -299,7 +299,7 @@ impl Bodies {
         self.remove_with(key, |_| ());
     }
 
-    /// Calls `see` with the body before the removal, because a separate lookup would take as long as the removal.
+    /// Calls `see` with the body, then removes the body. A separate lookup would take as long as the removal.
     #[inline]
     pub fn remove_with(&mut self, key: BodyKey, see: impl FnOnce(&[u8])) {
         self.held -= key.len() as u64;

@@ -12,7 +12,7 @@ use super::{linked, Body, ClientId, Handle, Heap, JobId, Links, List, Priority, 
 
 /// A waiting client receives DEADLINE_SOON when one of its reservations ends within this time, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
-/// The maximum lease time. A disconnect does not end a lease, because a lease is not tied to a connection.
+/// The maximum lease time. Leases need a maximum, because a disconnect does not end a lease.
 pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
 
 /// Selects the watched tube from which a client with [`ReservePolicy::PerConnection`] receives its next job.
@@ -22,7 +22,7 @@ pub enum ReserveMode {
     Urgent,
     /// A random tube, with probabilities proportional to the weights.
     Weighted,
-    /// Like `Weighted`, with weights divided by average reservation times: tubes share time instead of jobs.
+    /// Like `Weighted`, but divides weights by average reservation times, so that tubes share worker time.
     Fair,
 }
 
@@ -44,7 +44,7 @@ pub enum IdleState {
     Active,
     /// The client is notified when a job is ready, and then requests the job.
     Idle,
-    /// The number of the tube for which the client was notified, or [`NIL`] if the client no longer watches it.
+    /// The number of the tube for which the client was notified, or [`NIL`] if the client no longer watches the tube.
     Notified(u32),
 }
 
@@ -53,7 +53,7 @@ pub struct Waiting {
     pub until: Time,
     /// The extras of the job whose outcome the client waits for, or [`NIL`] if the client waits for a job.
     pub outcome: u32,
-    /// `true` if the job exists only to report its outcome to this client. It is then withdrawn if the wait times out.
+    /// `true` if the job exists only to report its outcome to this client. If the wait times out, the job is withdrawn.
     pub run: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct Search {
     /// The number of searched tubes or, if `enqueueing`, the number of tubes whose queues the client has joined.
     pub(in crate::engine) seen: usize,
     pub(in crate::engine) enqueueing: bool,
-    /// The total weight of the tubes with a job.
+    /// The total weight of the searched tubes that have a job.
     pub(in crate::engine) found: u64,
     /// The rank of the best job, its tube, and the position of the tube in the watch list.
     pub(in crate::engine) best: Option<((Priority, Time), Handle<u32>, usize)>,
@@ -94,20 +94,20 @@ pub struct ClientState {
     /// Distinguishes successive connections with the same client number.
     pub(in crate::engine) connection: u32,
     pub(in crate::engine) opened: u32,
-    /// The position in the watch list at which the next search starts. Larger values mean the last tube.
+    /// The position in the watch list at which the next search starts. A value beyond the end means the last tube.
     pub(in crate::engine) next_start: u32,
-    /// [`NIL`] if the client's commands name their tube.
+    /// The used tube, or [`NIL`] if the client's commands name their tube.
     pub(in crate::engine) used: u32,
     pub(in crate::engine) watched: WatchList,
     held: Option<Box<Heap<(Time, JobId)>>>,
     pub(in crate::engine) waiting: Option<Waiting>,
     /// The number of the current wait or idle period. Watches with this number are queued.
     pub(in crate::engine) wait: u32,
-    /// [`Clients::waits`] at the start of the wait.
+    /// The value of [`Clients::waits`] at the start of the wait.
     pub(in crate::engine) since: u64,
     pub(in crate::engine) queued: bool,
     pub(in crate::engine) search: Option<Box<Search>>,
-    /// The jobs that a disconnected client must still release, most urgent first.
+    /// The jobs of a disconnected client that are not released yet, most urgent first.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     pub(in crate::engine) attached: List,
     /// `true` if the last wait was for a batch of jobs.
@@ -120,7 +120,7 @@ pub struct ClientState {
     pub(in crate::engine) last_active: u32,
 }
 
-/// The initial capacity. malloc maps a table of this size separately, so its growth leaves no unused block in the heap.
+/// The initial capacity. malloc maps a table of this size separately, so a growing table leaves no gap in the heap.
 const FIRST_CLIENTS: usize = 2048;
 /// The unit of connection times is 2^30 ns, about a second. A power of two avoids a division.
 const ACTIVITY_UNIT: u32 = 30;
@@ -293,7 +293,7 @@ impl IndexMut<ClientId> for Clients {
 pub struct Watch {
     pub(in crate::engine) client: u32,
     pub(in crate::engine) tube: u32,
-    /// The longest accepted time to run in milliseconds. 0 means unlimited.
+    /// The maximum time to run of the jobs that the client accepts, in milliseconds. 0 means unlimited.
     pub(in crate::engine) limit: u32,
     /// The number of the wait or idle period for which the watch was queued, or 0. The period may be over, because some
     /// clients leave queues gradually.

@@ -6,9 +6,9 @@ use super::{hashed, linked, Heap, Links, List, Name, SlotTable, Slots, State, Ta
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {
     pub ended: u64,
-    /// The last job ID before the group became empty. Jobs up to this ID that waited for all members no longer wait.
+    /// The last job ID assigned before the group became empty. Jobs up to this ID no longer wait for all members.
     pub complete_to: u64,
-    /// The last job ID before the group was created. Jobs up to this ID waited for an earlier group of this name.
+    /// The last job ID assigned before the group existed. Jobs up to this ID waited for an earlier group of this name.
     pub created_at: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct Group {
     pub(in crate::engine) count: GroupCount,
     /// The jobs that wait for all members, in the order of their IDs.
     pub(in crate::engine) waits: List,
-    /// The jobs that wait for a number of members, in the order of that number and of their IDs.
+    /// The jobs that wait for a number of members, ordered by this number and then by job ID.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,
@@ -61,7 +61,7 @@ pub struct Wait {
     pub(in crate::engine) group: u32,
     next: u32,
     pub(in crate::engine) slot: u32,
-    /// The number of members that must have ended. 0 means all.
+    /// The number of members that must have ended. 0 means all members.
     pub(in crate::engine) need: u32,
     /// For a wait in [`Group::counted`], `prev` is the position in that heap.
     links: Links,
@@ -92,7 +92,7 @@ pub struct Groups {
     pub ends: u64,
 }
 
-/// Log bytes for the end of a member of a group whose name has this length.
+/// Returns the log bytes for the end of a member. `name` is the length of the group's name.
 pub(in crate::engine) const fn end_size(name: usize) -> u64 {
     40 + name as u64
 }
@@ -153,7 +153,7 @@ impl Groups {
         std::iter::successors(self.waits.try_get(self.waiters.get(slot)), |wait| self.waits.try_get(wait.next))
     }
 
-    /// Returns the number of members that must still end. 0 means all.
+    /// Returns the number of members that must still end. 0 means all members.
     pub fn left(&self, wait: &Wait) -> u32 {
         let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
@@ -190,7 +190,7 @@ impl Groups {
         }
     }
 
-    /// The job must no longer be counted. Returns its groups.
+    /// Removes the job from its groups, and returns the groups. The groups must no longer count the job.
     pub fn leave(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.members.get(slot));
         while next != NIL {
@@ -207,7 +207,7 @@ impl Groups {
         groups
     }
 
-    /// Returns the groups that the job waited for.
+    /// Ends all waits of the job. Returns the groups that the job waited for.
     pub fn stop_waiting(&mut self, slot: u32) -> Vec<u32> {
         let groups = self.waits_of(slot).map(|wait| wait.group).collect();
         while self.waits(slot) {

@@ -1,6 +1,6 @@
 //! A four-way heap whose members store their positions, so that any member can be removed or moved. The heap has half
-//! the levels of a binary heap, and the four children of a node share cache lines. A sorted heap works as a queue, so
-//! members that are inserted in order and removed from the front never move.
+//! the levels of a binary heap, and the four children of a node share cache lines. While the members are sorted, the
+//! heap works as a queue: members that are inserted in order and removed from the front never move.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -169,7 +169,7 @@ impl<K: Ord + Copy> Heap<K> {
 
 const KEPT: usize = 4096;
 const MAX_SAMPLES: usize = 1024;
-/// If at least this many keys remain to be skipped, samples are cheaper than further passes.
+/// To skip at least this many keys, sampling and counting passes are cheaper than a pass for each `KEPT` keys.
 const SAMPLED: usize = 4 * KEPT;
 
 #[derive(Debug)]
@@ -184,7 +184,7 @@ pub struct Smallest<K> {
     /// One of every `stride` keys above the floor.
     samples: Vec<K>,
     stride: usize,
-    /// In a counting pass, the number of keys up to each sample but above the previous sample. Otherwise empty.
+    /// In a counting pass, the number of keys up to each sample that exceed the previous sample. Otherwise empty.
     counts: Vec<usize>,
 }
 

@@ -55,7 +55,7 @@ pub enum Cause {
     HangUp,
     Move,
     MoveLater,
-    /// Buries an unfinished job from any state other than buried, and notifies no submitter.
+    /// Buries an unfinished job that is not buried yet. Does not notify the submitters.
     Fail,
     Finish,
     Free,
@@ -119,11 +119,11 @@ pub enum JobFlag {
     InRun = 8,
     /// The job is a member of a group, waits for a group, or is a schedule.
     Tied = 16,
-    /// The job was held for group members, and has not been reserved since. The log may lack the members' ends.
+    /// The job was held for group members, and has not been reserved since. The members' ends may not be logged yet.
     Freed = 32,
 }
 
-/// Reservation times are in units of 2^20 ns, about a millisecond. Their 32 bits wrap after 52 days.
+/// Reservation times are 32-bit numbers in units of 2^20 ns (about a millisecond), so they wrap around after 52 days.
 const TAKEN_UNIT: u32 = 20;
 
 #[derive(Debug)]
@@ -212,7 +212,7 @@ impl Job {
         self.details.history()
     }
 
-    /// Panics if the table does not permit `cause` in the job's state.
+    /// Panics if [`State::after`] does not permit `cause` in the job's state.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }

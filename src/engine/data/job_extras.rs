@@ -58,7 +58,7 @@ impl Fingerprinting {
         self.0.iter_mut().for_each(|hasher| hasher.write(part));
     }
 
-    /// Returns the same fingerprint however the body was divided into parts.
+    /// Returns a fingerprint that does not depend on the division of the body into parts.
     pub fn finish(&self) -> Fingerprint {
         let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
         Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
@@ -71,7 +71,7 @@ pub enum DedupKey {
     None,
     /// A unique name in the tube. A client that submits the name again is attached to the existing job.
     Name(Name),
-    /// A unique body among the tube's keys of this kind. `None` until the fingerprint is computed.
+    /// A body that is unique among the tube's keys of this kind. `None` until the fingerprint is computed.
     Body(Option<Fingerprint>),
     /// An ID that is unique in all tubes.
     Id([u8; 16]),
@@ -114,9 +114,9 @@ pub struct JobOptions {
     pub attach: bool,
     /// Seconds for which the key outlives the job.
     pub keep: u32,
-    /// The delay in seconds after the first failed try, which doubles with each further failed try.
+    /// The delay in seconds after the first failed try. The delay doubles with each further failed try.
     pub backoff: u32,
-    /// A concurrency key and its limit of reserved jobs. If reserved jobs have different limits, the largest applies.
+    /// A concurrency key, and the limit of its reserved jobs. If these jobs have different limits, the largest applies.
     pub concurrency: Option<(Name, u32)>,
     pub groups: Vec<GroupTag>,
 }
@@ -230,7 +230,7 @@ impl JobExtras {
         self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
     }
 
-    /// A client that attached twice counts twice.
+    /// Returns the number of attachments. A client that attached twice counts twice.
     pub fn submitters(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.attached.len())
     }
@@ -274,7 +274,7 @@ pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u6
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report sent to the client. Initially, that of the last report before the attachment.
+    /// The number of the last report sent to the client, or initially of the last report before the attachment.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -333,7 +333,7 @@ impl ExtrasStore {
         number
     }
 
-    /// No other extras may have the dedup key, whose hash is `hash`.
+    /// `hash` is the hash of `dedup_key`. No other extras may have this key.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
         let extras = JobExtras::blank();
         self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })

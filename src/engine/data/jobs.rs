@@ -33,7 +33,7 @@ impl Jobs {
         self.len() as u64 * JOB_COST + self.bodies.held + self.spare()
     }
 
-    /// Returns the vacated bytes that are charged, because only jobs and bodies of the same size can reuse them.
+    /// Returns the number of vacated bytes to charge for. Only jobs and bodies of the same size can reuse these bytes.
     pub fn spare(&self) -> u64 {
         (self.bodies.spare + self.slots.spare()).saturating_sub(SPARE)
     }

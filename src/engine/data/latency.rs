@@ -40,7 +40,7 @@ impl Histogram {
         self.sum_nanos += u128::from(nanos);
     }
 
-    /// Returns each bound in nanoseconds, with the number of durations up to it.
+    /// Returns each bound in nanoseconds, with the number of durations up to this bound.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0, |below, (bound, count)| {
             *below += count;
@@ -140,7 +140,7 @@ impl Latency {
         Span::from_nanos(self.min.min(self.max.nanos()))
     }
 
-    /// Interpolates within a range. Returns zero without any durations.
+    /// Interpolates within a range. Returns zero if there are no durations.
     pub fn percentile(&self, percent: u64) -> Span {
         let rank = (self.samples() * percent).div_ceil(100);
         let mut below = 0;

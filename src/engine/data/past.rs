@@ -50,7 +50,7 @@ impl PastJob {
         &self.start[..SHOWN.min(self.size as usize)]
     }
 
-    /// Returns the time from the put to the last reservation, or to the end.
+    /// Returns the time from the put to the last reservation, or to the end if the job was not reserved at the end.
     pub fn waited(&self) -> Span {
         Span::from_nanos(self.ended.since(self.created).nanos().saturating_sub(self.ran.nanos()))
     }
@@ -70,13 +70,13 @@ pub struct Point {
 
 #[derive(Debug, Default)]
 pub struct Past {
-    /// The capacity of the history, which is allocated at startup except for failure reasons. 0 disables the history.
+    /// The maximum number of jobs. All memory except failure reasons is allocated at startup. 0 disables the history.
     pub(in crate::engine) capacity: usize,
     pub(in crate::engine) jobs: Vec<PastJob>,
     next: usize,
     /// The number of jobs recorded since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
-    /// The number of failed tries after which the job was retried.
+    /// The number of failed tries that were followed by a retry.
     pub(in crate::engine) retries: u64,
     pub memory: u64,
     /// `done` and `failed` are totals since the server started.

@@ -146,7 +146,7 @@ pub struct Lanes {
     /// The table's `memory` includes limits and lanes.
     pub(in crate::engine) keys: Table<SharedKey, 64>,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
-    /// Tubes to be served at the end of the current call.
+    /// The tubes whose waiting clients the engine serves at the end of the current call.
     pub(in crate::engine) unblocked: Vec<Handle<u32>>,
 }
 
@@ -162,7 +162,7 @@ impl Lanes {
         })
     }
 
-    /// Creates the key or the lane if necessary.
+    /// Adds a job to a lane. Creates the key or the lane if necessary.
     pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
         let shared = self.find(&key, scope, hash).unwrap_or_else(|| {
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
@@ -179,7 +179,7 @@ impl Lanes {
         lane
     }
 
-    /// Also removes a lane without jobs, and a key without lanes.
+    /// Removes a job from a lane. Also removes the lane if it has no other jobs, and its key if it has no other lanes.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

@@ -41,7 +41,7 @@ pub struct Schedule {
     pub count: RunCount,
     /// The number of consecutive due times without a new copy.
     pub(in crate::engine) missed: u32,
-    /// The unique name of the schedule in its tube, which is also the key of each copy.
+    /// The name of the schedule, which is unique in the tube. The name is also the dedup key of each copy.
     pub(in crate::engine) name: Name,
     /// The text, which usually takes less memory than the parsed [`Recurrence`].
     pub(in crate::engine) when: Name,
@@ -171,7 +171,7 @@ pub enum Recurrence {
 }
 
 impl Minutes {
-    /// `None` means any value. Days of the week count from Sunday.
+    /// `None` means any value. Sunday is day 0 of the week.
     pub fn at(values: [Option<u8>; 5]) -> Minutes {
         let mut sets = FIELDS.map(|(min, max, _)| (min..=max).fold(0, |set, value| set | 1u64 << value));
         for (set, value) in sets.iter_mut().zip(values) {
@@ -202,7 +202,7 @@ impl Minutes {
         self.any_day || (1..=12).any(|month| self.has(3, month) && has_date(month))
     }
 
-    /// Days count from 1970-01-01, a Thursday.
+    /// `date` and `end` are numbers of days since 1970-01-01, a Thursday.
     fn day_from(&self, mut date: u64, end: u64) -> Option<u64> {
         while date < end {
             let (year, month, day) = date_of(date as i64);

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// A family: the buried jobs, or all other jobs, with the same dedup key and tube. Contains the hash of the key, the
-/// tube, and `true` for buried jobs. A family can have several jobs because of kicked dead letters and failed jobs.
+/// tube, and `true` for buried jobs. Kicked dead letters and failed jobs can join a family that already has a job.
 pub type Family = (u64, u32, bool);
 
 /// Bytes charged for an entry in `Store::twins`, including its share of half-filled B-tree nodes.
@@ -93,7 +93,7 @@ pub struct EndedKey {
     pub(in crate::engine) is_logged: bool,
 }
 
-/// Bytes charged for a key and its entries in the index and the heap, excluding its names.
+/// Bytes charged for the key of an ended job and its entries in the index and the heap, excluding the names.
 pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
 
 const _: () = assert!(KEY_COST <= 96);

@@ -29,7 +29,7 @@ pub struct Slots<T, const N: usize = CHUNK> {
     /// The only allocated chunk without items, or [`NIL`].
     idle: u32,
     len: usize,
-    /// The number of entries in allocated chunks that have ever held an item.
+    /// The number of entries that have ever held an item, in the chunks that are still allocated.
     used: usize,
 }
 
@@ -132,7 +132,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// An exclusive upper bound of the slots with items.
+    /// Returns an exclusive upper bound of the slots that contain items.
     pub fn end(&self) -> u32 {
         (self.chunks.len() * N) as u32
     }
@@ -160,7 +160,7 @@ impl<T, const N: usize> Slots<T, N> {
 }
 
 /// Returns the number of the empty chunk or page to deallocate, if any. Of two empty chunks, keeps the chunk at the
-/// lower address for reuse, because an allocated block can prevent the return of the memory below it to the system.
+/// lower address for reuse, because the allocator may be unable to return the memory below an allocated block.
 pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -> *const T) -> Option<u32> {
     let is_lower = *idle == NIL || start(number) < start(*idle);
     let gone = if is_lower { std::mem::replace(idle, number) } else { number };
@@ -261,7 +261,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         item
     }
 
-    /// Updates `memory`. The hash must not change.
+    /// Changes an item, and updates `memory`. The item's hash must not change.
     pub fn edit<R>(&mut self, slot: u32, change: impl FnOnce(&mut T) -> R) -> R {
         let item = self.items.get_mut(slot);
         let before = item.cost();
@@ -293,7 +293,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
             *self.get_mut(before).chain_mut() = next;
         }
         self.indexed -= 1;
-        // Remove up to three buckets per item, so that the number of buckets falls to twice the number of items.
+        // Remove up to three buckets per removed item, until there are at most twice as many buckets as items.
         for _ in 0..3 {
             if self.buckets > MIN_BUCKETS && self.indexed < self.buckets / 2 {
                 self.buckets -= 1;

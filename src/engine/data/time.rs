@@ -3,8 +3,8 @@
 
 use std::ops::{Add, Sub};
 
-/// A point in time, in nanoseconds since the Unix epoch. The server reads the wall clock only at startup and then adds
-/// the time of a monotonic clock, so the time never jumps.
+/// A point in time, in nanoseconds since the Unix epoch. The server reads the wall clock only at startup, and then adds
+/// the time elapsed on a monotonic clock, so the time never jumps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Time(u64);
 
@@ -62,7 +62,7 @@ impl Span {
         self.0
     }
 
-    /// Truncates the duration, like all statistics of the beanstalk protocol.
+    /// Returns whole seconds, rounded down as in all statistics of the beanstalk protocol.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000_000
     }
@@ -73,7 +73,7 @@ const ERA: i64 = 146_097;
 /// The number of days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// `month` and `day` count from 1, and `month` can be 13.
+/// Returns the number of days since 1970-01-01. The first `month` and `day` are 1, and `month` can be 13.
 pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
@@ -81,7 +81,7 @@ pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1 - EPOCH
 }
 
-/// Returns the year, the month and the day of the month. `day` counts from 1970-01-01.
+/// Returns the year, the month and the day of the month. `day` is the number of days since 1970-01-01.
 pub fn date_of(day: i64) -> (i64, i64, i64) {
     let (era, of_era) = ((day + EPOCH).div_euclid(ERA), (day + EPOCH).rem_euclid(ERA));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

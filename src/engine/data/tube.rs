@@ -16,7 +16,7 @@ pub const DEFAULT: &[u8] = b"default";
 pub const DEFAULT_TUBE: u32 = 0;
 /// Bytes charged for a tube, excluding its name.
 pub const TUBE_COST: u64 = 400;
-/// The longest chain of dead-letter tubes, which bounds the work of [`Tubes::set`].
+/// The maximum length of a chain of dead-letter tubes. The maximum bounds the work of [`Tubes::set`].
 pub const LONGEST_CHAIN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -109,7 +109,7 @@ pub struct Tube {
     pub(in crate::engine) waiting: List,
     pub(in crate::engine) leasing: List,
     pub(in crate::engine) idle: List,
-    /// The time at which further clients are notified if a job is still ready, or [`Time::NEVER`].
+    /// The time at which further idle clients are notified if a job is still ready, or [`Time::NEVER`].
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
@@ -117,7 +117,7 @@ pub struct Tube {
     pub(in crate::engine) closed: bool,
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while waiting clients are served in several calls. In this period, other clients get no jobs of the tube.
+    /// While `true`, several engine calls serve the waiting clients, and new requests cannot get jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
@@ -131,7 +131,7 @@ pub struct Tube {
     pub(in crate::engine) watching: u32,
     /// Watching clients with [`ReservePolicy::Notified`], idle or not.
     pub(in crate::engine) sleepers: u32,
-    /// The client that created the tube, and may have disconnected.
+    /// The client that created the tube. The client may have disconnected.
     pub(in crate::engine) opener: Option<Handle<ClientId>>,
     /// Distinguishes successive tubes with the same number.
     generation: u32,
@@ -260,8 +260,8 @@ impl Tubes {
         self.relink(number, None, rank);
     }
 
-    /// Returns the length of the longest chain of dead-letter tubes that ends with the tube `name`, open or not. Only a
-    /// log can contain longer chains than [`LONGEST_CHAIN`].
+    /// Returns the length of the longest chain of dead-letter tubes that ends with the tube `name`, open or closed.
+    /// Returns at most [`LONGEST_CHAIN`], although a log can contain longer chains.
     pub fn rank(&self, name: &Arc<[u8]>) -> usize {
         let end = self.links.partition_point(|(dead, rank, _)| (dead, *rank) <= (name, LONGEST_CHAIN));
         let last = end.checked_sub(1).map(|last| &self.links[last]).filter(|(dead, ..)| dead == name);
@@ -377,7 +377,7 @@ pub struct TubeSettings<N = Arc<[u8]>> {
     pub backoff: u32,
     /// The time to live in seconds of jobs without their own time to live. 0 means unlimited.
     pub ttl: u32,
-    /// Receives jobs that the server would otherwise bury in this tube.
+    /// The tube that receives the jobs that the server would otherwise bury in this tube.
     pub dead: Option<N>,
     /// The maximum number of reserved jobs. 0 means unlimited.
     pub max: u32,

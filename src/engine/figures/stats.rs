@@ -79,7 +79,7 @@ pub struct JobStats<'a> {
     pub history: History,
     pub fails: u8,
     pub tries_left: Option<u8>,
-    /// The number of runs of a schedule that were skipped since it last put a copy.
+    /// The number of runs that a schedule has skipped since it last put a copy.
     pub missed: u32,
     /// The existing copy of a schedule whose last run was skipped.
     pub blocked_by: Option<JobId>,
@@ -89,7 +89,7 @@ pub struct JobStats<'a> {
     pub progress: Option<(u32, u32)>,
 }
 
-/// The maximum length of a queue in which each watch is checked.
+/// If a queue of watches is longer than this, its waiting clients are not counted one by one.
 const COUNTED: usize = 1024;
 /// The maximum number of tubes shown for a client. Only these tubes determine which users may see the client.
 pub const SHOWN_TUBES: usize = 16;
@@ -97,7 +97,7 @@ pub const SHOWN_TUBES: usize = 16;
 #[derive(Debug)]
 pub struct ClientStats<'a> {
     pub client: ClientId,
-    /// The connection number, which is never reused. 0 is the pseudo-client that holds leased jobs.
+    /// The connection number, which is never reused. 0 stands for the pseudo-client that holds leased jobs.
     pub number: u32,
     /// `None` if each command names a tube.
     pub used: Option<&'a [u8]>,
@@ -116,7 +116,7 @@ const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
 /// The maximum length of a queue that is read completely.
 const SHORT: usize = 128;
 
-/// An ID and a creation time.
+/// The ID and the creation time of the oldest job.
 type Oldest = (JobId, Time);
 
 #[derive(Debug, Default)]
@@ -127,7 +127,7 @@ pub struct FindOldest {
     found: Vec<Option<Oldest>>,
     /// If IDs are sparse, the next slot of a walk over all jobs, and the smallest ID that the walk has found so far.
     walk: Option<(u32, u64)>,
-    /// The next ID of a search by ID, which can exceed the lower bound if older jobs have entered the state since.
+    /// The next ID of a search by ID. Exceeds the lower bound if older jobs have entered the state during the search.
     reached: u64,
 }
 
@@ -252,7 +252,7 @@ impl Engine {
         })
     }
 
-    /// A job that enters a state behind the search may be overlooked, because otherwise the search might never end.
+    /// May overlook jobs that enter a state after the search has passed their IDs. Otherwise, a search might never end.
     pub fn find_oldest(&mut self, find: &mut FindOldest) -> Progress {
         while find.found.len() < STATES.len() {
             if self.agenda.steps.are_used_up() {

@@ -38,7 +38,7 @@ pub enum Change {
     Kick(u32),
     // The schedule in this slot was due, but its previous copy still existed.
     Skip(u32),
-    // The reservation ended without an outcome, which counts as a timeout.
+    // The reservation ended without an outcome. The end counts as a timeout.
     Expire(u32),
     Lease(u32),
     // The log does not contain the job yet, and must store its current state.
@@ -48,7 +48,7 @@ pub enum Change {
     Delete { slot: u32, id: JobId, size: usize },
     // A schedule put the copy in `slot`, and is due again.
     Run { slot: u32, schedule: u32 },
-    // A new schedule replaced a schedule with the same ID, whose size was `before`.
+    // A new schedule replaced a schedule that had the same ID and the size `before`.
     Replace { slot: u32, before: usize },
     MemberGone(Box<MemberGone>),
     Group(Box<LoggedGroup>),
@@ -62,7 +62,7 @@ pub enum Change {
     Move { slot: u32, sizes: (usize, usize) },
     // The job lost its dead-letter origin or a wait for a group, so a full record is now smaller by `bytes`.
     Shrunk { slot: u32, bytes: usize },
-    // A worker lost or released a job with limited tries.
+    // The reservation of a job with limited tries ended because the worker released the job or was lost.
     Retry(u32),
     Priority(u32),
     // The key with this number outlives its job.

@@ -13,14 +13,14 @@ pub const PUT_SIZE: u64 = 76;
 pub const CHANGE_SIZE: u64 = 45;
 /// Bytes for the options of a job, excluding their texts.
 pub const OPTIONS_SIZE: usize = 68;
-/// Bytes for a dead letter, excluding the name of its origin.
+/// Additional bytes for a dead letter, excluding the name of its origin.
 pub const ORIGIN_SIZE: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
     /// Bytes for new jobs. Separate from `changes`, which must remain possible on a nearly full disk.
     pub puts: u64,
-    /// Bytes for changes to existing jobs. The put of a job also claimed the space for its delete.
+    /// Bytes for changes to existing jobs, except deletes. The put of a job claims the space for its delete in advance.
     pub changes: u64,
     /// Bytes of `changes` that a bulk command can claim at a time. The limit leaves space for deletes.
     pub burst: u64,
@@ -30,7 +30,7 @@ pub struct LogRoom {
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 
-    /// Returns `true` if the log can create segments. On a full or failing disk, the log grants a limited size.
+    /// Returns `true` if the log can create segments. On a full or failing disk, the log grants only a limited size.
     fn can_grow(self) -> bool {
         self.changes > u64::MAX / 2
     }
@@ -41,12 +41,12 @@ impl Engine {
         self.news.room = room;
     }
 
-    /// Returns and clears the number of bytes that the last refused request lacked. 0 if the log cannot provide space.
+    /// Returns and clears the number of bytes that the last refused request lacked. Returns 0 if the log cannot grow.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims log space for a job, or records the lacking bytes. `bytes` is the length of tube name, options and body.
+    /// Claims log space for a job, or records how much is missing. `bytes` is the size of tube name, options and body.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;
@@ -58,7 +58,7 @@ impl Engine {
         true
     }
 
-    /// Returns the bytes for making a volatile job durable, slightly more than for a new job, or 0 for a durable job.
+    /// Returns the bytes for making a volatile job durable (slightly more than for a new job), or 0 for a durable job.
     pub(in crate::engine) fn persist_size(&self, slot: u32) -> u64 {
         if !self.store.jobs.get(slot).is_volatile() {
             return 0;
@@ -66,7 +66,7 @@ impl Engine {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 
-    /// Claims log space for making a volatile job durable, or records the lacking bytes.
+    /// Claims log space for making a volatile job durable, or records how much is missing.
     pub(in crate::engine) fn claim_persist(&mut self, slot: u32) -> bool {
         let logged = self.persist_size(slot);
         let is_claimed = claim(&mut self.news.room.puts, logged);
@@ -94,7 +94,7 @@ impl Engine {
         self.store.groups.ends
     }
 
-    /// Returns the bytes for a job, excluding [`PUT_SIZE`].
+    /// Returns the log bytes for a job, excluding [`PUT_SIZE`].
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.store.jobs.get(slot);
         let origin =
@@ -133,7 +133,7 @@ const fn tie_size(name: usize) -> usize {
 pub const GROUP_SIZE: usize = 56;
 
 impl GroupTag {
-    /// Returns the bytes for the tag, including records for a new group and for the end of the membership.
+    /// Returns the log bytes for the tag, including records for a new group and for the end of the membership.
     pub fn logged_size(&self) -> usize {
         let name = self.name.length();
         tie_size(name) + GROUP_SIZE + name + end_size(name) as usize

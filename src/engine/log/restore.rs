@@ -109,7 +109,7 @@ impl Engine {
             StoredChange::Kick(count) => {
                 job.transition(Cause::Release);
                 job.details.set_count(Count::Kicks, count);
-                // A kick that ends a lease does not restore the tries.
+                // A kick that ends a lease does not reset the number of failed tries.
                 job.fails = if is_leased { job.fails } else { 0 };
             }
             StoredChange::Release { pri, delay, due, count, fails } => {
@@ -200,7 +200,7 @@ impl Engine {
         Some((slot, size))
     }
 
-    /// Removes the schedule, groups, extras and origin of a job in no queue. Returns the previous logged size.
+    /// Removes the schedule, groups, extras and origin of a job that is in no queue. Returns the previous logged size.
     fn forget_more(&mut self, slot: u32) -> usize {
         let size = self.logged_size(slot);
         self.forget_schedule(slot);
@@ -220,7 +220,7 @@ impl Engine {
         (number, before)
     }
 
-    /// New jobs get larger IDs than `last_id`.
+    /// Queues the restored jobs. New jobs get larger IDs than `last_id`.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());

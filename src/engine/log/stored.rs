@@ -44,7 +44,7 @@ pub enum StoredChange {
     Lease(u32, Time),
     Release { pri: Priority, delay: Span, due: Time, count: u32, fails: u8 },
     Bury { pri: Priority, order: u64, count: u32, fails: u8 },
-    // A worker lost or released the job. A zero `delay` makes the job ready.
+    // The worker released the job or was lost. A zero `delay` makes the job ready.
     Retry { fails: u8, delay: Span, due: Time },
     Priority(Priority),
     Scheduled { due: Time, count: RunCount },
@@ -90,7 +90,7 @@ pub enum StoredTies<'a> {
     Read(&'a [u8], ReadTie),
 }
 
-/// Parses the next group. Returns the group and the remaining bytes.
+/// Parses the next tie. Returns the tie and the remaining bytes.
 pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! How jobs end: reported outcomes, lost workers, expired reservations, and the record of ended jobs in the history.
+//! The ends of jobs: reported outcomes, lost workers, expired reservations, and records of ended jobs in the history.
 //! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
 //! Enforces promise P1 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, past, store, tubes.
@@ -13,7 +13,7 @@ use crate::engine::Engine;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotCompleted {
     NotFound,
-    /// The job already has an outcome, which does not change.
+    /// The job already has its final outcome.
     Final,
     OutOfMemory,
 }
@@ -24,7 +24,7 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Does not end an overdue lease first: otherwise, another client could get the job, and would immediately lose it.
+    /// Completes a job even if its lease is overdue. If the lease ended first, another client could get and lose it.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -491,7 +491,7 @@ impl Engine {
         Some((extras.done, &job.body.bytes()[extras.keep_or_offset as usize..]))
     }
 
-    /// Returns the verdict for the history. Records a failure immediately, because the removal discards its reason.
+    /// Returns the verdict for the history. Records a failure immediately, because the removal discards the reason.
     #[inline]
     fn verdict_of(&mut self, slot: u32, outcome: &Outcome) -> Option<Verdict> {
         match outcome {

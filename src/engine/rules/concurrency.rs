@@ -1,6 +1,6 @@
 //! Limits of reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`. A lane contains
 //! the ready jobs of a key in a tube. Only one job per lane is in the tube's queue, so that no search has to skip
-//! blocked jobs. While a tube setting closes a tube, its jobs can be reserved only by ID.
+//! blocked jobs. While `max` or `rate` closes a tube, the tube's jobs can be reserved only by ID.
 //! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
@@ -44,7 +44,7 @@ impl Engine {
         (rare.lane, rare.con_limit) = (lane, limit);
     }
 
-    /// Removes the job, which must not be queued, from its lane, if any. Returns the job's concurrency key and limit.
+    /// Removes the job from its lane, if any. Returns the job's concurrency key and limit. The job must not be queued.
     pub(in crate::engine) fn leave_lane(&mut self, slot: u32) -> Option<(Name, u32)> {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();

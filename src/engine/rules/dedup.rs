@@ -132,7 +132,7 @@ impl Engine {
             search.found = self.oldest_named(&dedup_key, 0, MAX_CHECKED, |tube| sees(&self.tubes.get(tube).name));
             return Progress::Done;
         }
-        // From the last tube to the first: if a tube is closed between calls, only the last tube changes its position.
+        // Search from the last tube to the first: closing a tube between calls moves only the last tube.
         let last = search.left.unwrap_or(usize::MAX).min(self.tubes.len());
         for index in (0..last).rev() {
             if steps.are_used_up() {
@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// The job must be in no family. Hides dead letters, because new jobs may reuse their keys.
+    /// The job must be in no family. Hides dead letters from lookups, because new jobs may reuse their keys.
     pub(in crate::engine) fn join_family(&mut self, slot: u32, is_buried: bool) {
         let Some(family) = self.family_of(slot, is_buried) else { return };
         let job = self.store.jobs.get(slot);
@@ -219,7 +219,7 @@ impl Engine {
             let is_alike = (job.state() == State::Buried) == is_buried && !job.is_dead_letter();
             other != slot && job.tube == tube && is_alike
         });
-        // If too many tubes use the key, hide the job. Lookups fail until fewer tubes use the key, then find the twin.
+        // If too many tubes use the key, hide the job as a twin. Lookups fail until fewer tubes use the key.
         let others = shown.map(|shown| [shown, self.first_twin(family)]);
         let members = others.unwrap_or_default().into_iter().flatten().chain(new);
         let oldest = members.clone().min_by_key(|&slot| self.store.jobs.get(slot).id).filter(|_| others.is_ok());
@@ -360,7 +360,7 @@ impl Engine {
         self.store.ended_keys.table.get(number)
     }
 
-    /// Returns the number of the key. For a replaced key, also returns its number and the length of its names in bytes.
+    /// Returns the number of the key and, for a replaced key, its number and the length of its names in bytes.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

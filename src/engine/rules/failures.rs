@@ -18,7 +18,7 @@ const REASON_COST: u64 = 256;
 struct Bounds {
     tries: u8,
     backoff: u32,
-    /// `true` if the limits are tube settings. Delays then vary, so that simultaneous failures are retried separately.
+    /// `true` if the limits are tube settings. Delays then vary, so that simultaneous failures get different delays.
     of_tube: bool,
 }
 
@@ -71,7 +71,7 @@ impl Engine {
         self.store.jobs.get(slot).fails >= bounds.tries
     }
 
-    /// Returns the delay after a failed try. If it is a tube setting or `spread` is `true`, adds up to 10% at random.
+    /// Returns the delay after a failed try, plus up to 10% at random for a tube setting or if `spread` is `true`.
     fn backoff(&mut self, slot: u32, spread: bool) -> Span {
         let Some(bounds) = self.try_limits(slot) else { return Span::ZERO };
         let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);
@@ -100,7 +100,7 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Counts a failed try, or returns `None` without a limit. The caller must have claimed log space for one change.
+    /// Counts a failed try. Returns `None` if tries are unlimited. The caller must have claimed log space for a change.
     pub(in crate::engine) fn fail_try(&mut self, slot: u32, reason: &[u8], now: Time) -> Option<Failed> {
         self.try_limits(slot)?;
         if self.count_try(slot) {

@@ -1,5 +1,5 @@
 //! Groups of jobs and the jobs that wait for groups: the tags `grp:` and `aft:`. A group exists while any job is a
-//! member or waits for the group. A member that is deleted, flushed or expired counts as ended. Must not delete jobs.
+//! member or waits for the group. Deleted, flushed and expired members count as ended. Must not delete jobs.
 //! Enforces promise P30 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
@@ -76,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// Updates [`JobFlag::Tied`]. If the job's logged size is now smaller than `before`, logs the change.
+    /// Updates [`JobFlag::Tied`], and logs the decrease of the job's logged size from `before`.
     fn retie(&mut self, slot: u32, before: usize) {
         let is_tied = self.store.groups.of_member(slot).next().is_some() || self.store.groups.waits(slot);
         self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_tied);
@@ -103,7 +103,7 @@ impl Engine {
 
     pub(in crate::engine) fn settle_groups(&mut self, groups: &[LoggedGroup]) {
         for LoggedGroup { number, .. } in groups {
-            // Releasing the jobs of one group can remove another group of the list, but does not reuse its number.
+            // Releasing the jobs of one group can remove another group in the list, but does not reuse the number.
             if self.store.groups.table.items.try_get(*number).is_none() {
                 continue;
             }
@@ -154,7 +154,7 @@ impl Engine {
         self.serve_at_end(number);
     }
 
-    /// Delays the reply to a worker that got a held job until the log contains the ends of the group members.
+    /// Delays the reply to a worker that reserves a formerly held job: the log must first contain the members' ends.
     pub(in crate::engine) fn report_freed(&mut self, slot: u32) {
         let job = self.store.jobs.get_mut(slot);
         if job.state() == State::Reserved && job.has(JobFlag::Freed) {

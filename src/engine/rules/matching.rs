@@ -15,7 +15,7 @@ use crate::engine::Engine;
 const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {
-    /// Defers serving the tube. Until the tube is served, other clients get none of its jobs.
+    /// Defers serving the tube. Until the tube is served, new requests get none of its jobs.
     pub(in crate::engine) fn serve_later(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if !std::mem::replace(&mut tube.serving, true) {
@@ -57,7 +57,8 @@ impl Engine {
     fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
-            // While `serving` is set, a `PerConnection` client behind watches of earlier waits may have waited longer.
+            // If `first_in_queue` used up the step budget, it has set `serving`. A `PerConnection` client that it did
+            // not reach may have waited longer than the leasing client.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };
@@ -215,7 +216,7 @@ impl Engine {
         }
     }
 
-    /// Ends the wait after the current search, which may still find a job. Returns `false` without a search.
+    /// Ends the wait after the current search, which may still find a job. Returns `false` if there is no search.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
         let Some(waiting) = state.waiting.as_mut().filter(|_| state.search.is_some()) else { return false };
@@ -288,7 +289,7 @@ impl Engine {
         (u64::from(weight.get()) * 1000 * SECOND / average.max(1000)).max(1)
     }
 
-    /// Returns `None` if the job is no longer available. The next search starts with the next tube in search order.
+    /// Returns the found job, or `None` if the job is no longer available. The next search starts with the next tube.
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, position) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
@@ -296,7 +297,7 @@ impl Engine {
         Some(slot)
     }
 
-    /// The client enters the queues only if the search finds no job.
+    /// Defers a search. The client enters the tubes' queues only if the search finds no job.
     pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
         self.clients.begin_wait(client);
         let state = &mut self.clients[client];
@@ -307,7 +308,7 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Continues a search. While the client joins queues, it immediately receives a job that is ready.
+    /// Continues a search. If a job is ready while the client joins the tubes' queues, the client receives the job.
     pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         let state = &mut self.clients[client];
         // If a Gearman client is in `GRAB_JOB`, only its next `GRAB_JOB` continues the search.

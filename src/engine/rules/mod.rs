@@ -1,4 +1,4 @@
-//! Rules about jobs that do not depend on the command. Must not import `verbs`.
+//! Rules that apply to jobs regardless of the command. Must not import `verbs`.
 
 pub(super) mod completion;
 mod concurrency;

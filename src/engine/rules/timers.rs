@@ -13,7 +13,7 @@ impl Engine {
     }
 
     /// Processes the first due event. Returns `true` if no more events are due. The caller must send the notifications
-    /// after each call, because the next call can remove jobs that the notifications contain.
+    /// after each call, because the next call can remove jobs that the notifications refer to.
     pub fn tick(&mut self, now: Time) -> bool {
         match self.agenda.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, owner)| owner) {
             Some(TimerKey::Client(number)) => self.client_due(ClientId(number), now),

@@ -1,5 +1,5 @@
 //! State transitions of jobs, moves to other tubes, and the queues that contain jobs by state and tube. Owns every
-//! state change, as [`State::after`] defines. Must not decide which client gets a job, or when a job ends.
+//! state change that [`State::after`] permits. Must not decide which client gets a job, or when a job ends.
 //! Enforces promises P2 and P7 of beanpole-promises(7).
 //! Touches: clients, limits, store, tubes.
 
@@ -107,7 +107,7 @@ impl Engine {
         self.count_life(slot);
     }
 
-    /// Returns the rank among ready jobs of the same priority, which is usually the job ID, so that a released job
+    /// Returns the rank among ready jobs of the same priority. The rank is usually the job ID, so that a released job
     /// returns to its old position. A [`CompletionPolicy::Tell`] job whose worker was lost goes to the end. Jobs with a
     /// start time come last, in the order in which they became ready.
     fn rank_of(&mut self, slot: u32) -> u64 {
@@ -255,7 +255,7 @@ impl Engine {
         bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
     }
 
-    /// Like [`Engine::may_move_lane`], but a current or ended job of `tube` must not have the same dedup key.
+    /// Like [`Engine::may_move_lane`], but returns `false` if a current or ended job of `tube` has the same dedup key.
     pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
         if !self.may_move_lane(slot, tube) {
             return false;

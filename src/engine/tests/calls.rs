@@ -1,6 +1,6 @@
 //! The calls that tests make on both the engine and the model.
 //!
-//! Owns the calls as plain data, and the type of their results, which can be compared and printed.
+//! Owns the calls as plain data, and the type of their results. Results can be compared and printed.
 
 use super::super::{
     Body, ClientId, DedupKey, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobOptions,
@@ -13,7 +13,7 @@ use super::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 pub enum Call {
     Connect,
     Disconnect(ClientId),
-    /// The body consists of `size` bytes of value `fill`.
+    /// The body consists of `size` bytes with the value `fill`.
     Put {
         client: ClientId,
         pri: Priority,

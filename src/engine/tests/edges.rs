@@ -200,9 +200,9 @@ fn a_lease_pays_for_each_name_that_it_looks_up_and_for_each_tube_that_it_watches
     };
     let of_one = steps(b"a");
     let of_four = steps(b"b c d e");
-    // A new tube takes one step for the lookup, two for the watch, and the steps for creating a tube.
+    // A new tube costs one step for the lookup, two for the watch, and the steps for creating a tube.
     assert!(of_one >= 3 && of_four >= 4 * of_one, "{of_one} {of_four}");
-    // A tube that is watched already takes one step to mark it, one to keep it, and two to find it.
+    // A tube that is already watched costs one step for its mark, one for keeping the tube, and two for the lookup.
     assert_eq!(steps(b"b c d e"), 4 * 4);
 }
 

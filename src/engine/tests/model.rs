@@ -381,7 +381,7 @@ impl Model {
         self.last_id - self.extended.before
     }
 
-    /// Requests a job. An available job takes precedence over DEADLINE_SOON, which takes precedence over a timeout.
+    /// Requests a job. The order of precedence is: an available job, DEADLINE_SOON, a timeout.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Outcome {
         assert!(!self.is_waiting(client), "{client:?} waits already");
         self.client_mut(client).worker = true;

@@ -1,4 +1,4 @@
-//! Tests notifications of very many clients about one job: a few clients per call, and one copy of the content.
+//! Tests that very many clients are notified about one job in several calls, and share one copy of the content.
 //!
 //! Owns the test scenarios; `worlds` counts the steps.
 

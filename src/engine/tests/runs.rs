@@ -57,7 +57,7 @@ fn with_what_beanstalkd_has_not_in_turns_of_few_steps() {
     play_seeds(Kind::ExtendedSteps, 40);
 }
 
-/// Runs `percent` percent of the seeds as runs of this kind.
+/// Executes runs of this kind with `percent` percent of the seeds.
 fn play_seeds(kind: Kind, percent: u64) {
     let seeds: u64 = option_env!("BEANPOLE_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));
     for seed in 0..(seeds * percent).div_ceil(100) {

@@ -120,7 +120,7 @@ fn dead_letters_do_not_keep_later_runs_from_failing_too() {
         engine.check();
     }
     assert_eq!(engine.stats().jobs.buried, 3);
-    // The next put uses the same key in the dead-letter tube, where the buried copies do not count.
+    // The next put uses the same key in the dead-letter tube, where the buried copies do not count as duplicates.
     engine.use_tube(client, b"dead").expect("a tube");
     let mut again = || {
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::from(b"x".as_slice()) };

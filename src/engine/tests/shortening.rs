@@ -1,7 +1,7 @@
 //! Reduction of a failing test run to the few steps that cause the failure.
 //!
-//! Owns the reduction, and the conversion of panics to errors, which suppresses the output of panics. The simulation in
-//! `tests/sim` also uses this file. Must not depend on the type of the steps.
+//! Owns the reduction, and the conversion of panics to errors without any output. The simulation in `tests/sim` also
+//! uses this file. Must not depend on the type of the steps.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
@@ -30,7 +30,7 @@ pub fn shortened<T: Clone>(mut steps: Vec<T>, may_go_on: impl Fn() -> bool, fail
 }
 
 thread_local! {
-    /// `true` if panics of this thread are stored instead of printed.
+    /// `true` if panic messages of this thread are stored, not printed.
     static QUIET: Cell<bool> = const { Cell::new(false) };
     /// The last stored panic message.
     static KEPT: RefCell<String> = const { RefCell::new(String::new()) };

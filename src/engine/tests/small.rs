@@ -2,7 +2,7 @@
 //!
 //! Owns the list of calls and the equivalence of worlds. A world is the state of the queue after a sequence of calls.
 //! In each world, each call is made once on the engine and on the model, and the results are compared.
-//! `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the length, which is read at compile time.
+//! `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the length at compile time.
 
 use std::collections::HashSet;
 use std::fmt::Write;

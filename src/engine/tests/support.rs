@@ -74,7 +74,6 @@ impl<K: Ord + Copy> Heap<K> {
 }
 
 impl Bodies {
-    /// Counts the bodies page by page.
     pub fn counted(&self) -> usize {
         let pages = self.classes.iter().flat_map(|class| &class.pages);
         self.whole.len() + pages.map(|page| page.held as usize).sum::<usize>()
@@ -90,7 +89,6 @@ impl Past {
 }
 
 impl Ids {
-    /// Counts the IDs row by row.
     pub fn counted(&self) -> usize {
         assert_eq!(self.rows.indexed as usize, self.rows.items.len(), "every row is in the index");
         let claims: usize = self.rows.items.iter().map(|(_, row)| row.claims.get() as usize - 1).sum();

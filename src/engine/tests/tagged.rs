@@ -208,7 +208,7 @@ fn a_search_for_the_oldest_job_ends_beside_a_worker_that_gives_an_older_one_back
         give_back(&mut world.engine, 0);
         let later = SMALL as u64 + 1;
         assert_eq!(search(&mut world, &give_back), Some(JobId(later)));
-        // If the oldest job enters behind the search and stays, it is found.
+        // If the oldest job becomes ready after the search has passed its ID and stays ready, the search finds the job.
         give_back(&mut world.engine, 0);
         let enter = |engine: &mut Engine, turns: usize| {
             if turns == 5 {
@@ -217,8 +217,8 @@ fn a_search_for_the_oldest_job_ends_beside_a_worker_that_gives_an_older_one_back
         };
         assert_eq!(search(&mut world, &enter), Some(JobId(1)));
         reserve(&mut world.engine, 1);
-        // The search ends even if all jobs ahead of it leave. The next search finds those behind it, and so does a
-        // search in the tube, whose queue is short now.
+        // The search ends even if all later jobs stop being ready. The next search finds job 2. A search in the tube
+        // finds job 2 immediately, because the tube's queue is short now.
         reserve(&mut world.engine, 2);
         release(&mut world.engine, 1);
         reserve(&mut world.engine, 1);
@@ -253,7 +253,7 @@ fn the_oldest_buried_job_is_that_with_the_smallest_id() {
     for find in [FindOldest::default(), FindOldest::new((*b"default").into())] {
         assert_eq!(ages(&mut engine, find), Span::from_secs(1000));
     }
-    // Gaps between IDs are skipped instead of searched one by one.
+    // The search skips gaps between IDs instead of checking each ID.
     (2..=400).map(JobId).for_each(|id| assert!(engine.delete(client, id, now)));
     assert_eq!(engine.tube_stats(b"default", now).expect("a tube").times.expect("times").events.buries, 1000);
     assert!(engine.delete(client, JobId(1), now));

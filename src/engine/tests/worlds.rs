@@ -11,7 +11,7 @@ const TURN: u64 = 1000;
 /// The steps of the largest indivisible piece of work, which processes all watches of a client with a short list.
 const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE + TUBE;
 
-/// The maximum number of items with which all invariants are checked after each call.
+/// The maximum number of items in a world whose invariants are checked after each call.
 pub const SMALL: usize = 300;
 
 /// The default number of items in a large world. `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds` sets the

@@ -9,7 +9,7 @@ use crate::engine::{Engine, OverLimit, Refused};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kick {
     pub left: u64,
-    /// The state of the jobs to kick, which the first call chooses.
+    /// The state of the jobs to kick. The first call chooses the state.
     pub of: Option<State>,
     pub done: u64,
 }
@@ -201,7 +201,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Ends a lease as if the holder had released the job.
+    /// Counts a kick, and ends the lease as if the holder had released the job.
     fn end_lease(&mut self, slot: u32, now: Time) {
         self.agenda.steps.take(MOVE);
         if self.ends_without_retry(slot, true) {

@@ -1,5 +1,5 @@
 //! Commands that can take several turns (flushes, moves, and the search for a reserved job), and all deferred work. A
-//! flush ignores jobs that are put after its start, because it would otherwise never end.
+//! flush ignores jobs that are put after its start, because it might otherwise never end.
 //! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::*;

@@ -102,7 +102,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // No other client was notified of more ready jobs in the notified tube or the job's tube, so serve both.
+            // Other clients were not notified of further jobs in the notified tube and the job's tube, so serve both.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {

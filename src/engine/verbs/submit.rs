@@ -25,7 +25,7 @@ pub struct Tags {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagged {
     New(JobId),
-    // `raised` is the priority of the duplicate, if it was more urgent.
+    // `raised` is the new priority of the existing job, if the duplicate was more urgent.
     Duplicate { id: JobId, state: State, raised: Option<Priority> },
     // The ID of an ended job whose key has not expired.
     Ended(JobId),
@@ -210,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// The job must not have extras. Unless it is `hidden`, no other job of its family may exist.
+    /// The job must not have extras. Unless the job is `hidden`, no other job of its family may exist.
     pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time, hidden: bool) -> u32 {
         let job = self.store.jobs.view(slot);
         // No key lookup finds an empty body. The job ID in the hash avoids a long chain of empty bodies.
@@ -266,7 +266,7 @@ impl Engine {
         let known = self.tube_of_tags(client, &tags);
         let Tags { tube, options, .. } = tags;
         if let DedupKey::Name(key) = &options.dedup_key {
-            // Search before the tube exists, because a key in too many tubes must be refused.
+            // Search even if the tube does not exist yet, because a key that too many tubes use must be refused.
             if let Some(slot) = self.find_keyed(&options.dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }

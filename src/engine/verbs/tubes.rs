@@ -150,7 +150,7 @@ impl Engine {
                 // The tube may be closed, and its number reused.
                 self.clients[client].idle_state = IdleState::Notified(NIL);
             }
-            // Only this client may have been notified of a job in the tube, so notify another client.
+            // Perhaps only this client was notified of a job in the tube, so notify another client.
             self.serve(number, now);
         }
         self.close_tube_if_idle(number);

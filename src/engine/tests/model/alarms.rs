@@ -127,7 +127,7 @@ impl Model {
         while self.take_one_ended(client, now) {}
     }
 
-    /// Delays that end no later than a pause end first, so their jobs compete by priority.
+    /// If a delay and the pause end together, ends the delay first, so that its job competes by priority.
     fn ring_tube(&mut self, tube: Name, now: Time) {
         let pause = self.tube_mut(tube).pause.map_or(Time::NEVER, |(_, until)| until);
         let opens = self.extended.rules.get(tube).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);
