@@ -125,8 +125,8 @@ fn with_log(program: &str, started: io::Result<()>, work: impl FnOnce() -> ExitC
     }
 }
 
-/// `report` receives `None` when the server listens, or a message if it cannot start. With `reopens`, SIGHUP reopens
-/// the log instead of stopping the server.
+/// `report` is called with `None` once the server is listening, or with a message if the server cannot start. With
+/// `reopens`, SIGHUP reopens the log instead of stopping the server.
 fn run(settings: Settings, reopens: bool, mut report: impl FnMut(Option<&str>)) -> ExitCode {
     start_and_serve(settings, reopens, &mut report).unwrap_or_else(|(code, problem)| {
         log::error!("{problem}");
@@ -136,7 +136,7 @@ fn run(settings: Settings, reopens: bool, mut report: impl FnMut(Option<&str>)) 
 }
 
 fn start_and_serve(settings: Settings, reopens: bool, report: &mut dyn FnMut(Option<&str>)) -> Outcome {
-    // Claim this descriptor before another file can get its number.
+    // Claim the descriptor before this process opens a file that could get the same number.
     let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
     let starter = settings.starter.clone();
     for notice in &settings.notices {
@@ -187,7 +187,7 @@ fn run_in_cluster(cluster: &Cluster, mut settings: Settings, mut signals: Signal
     let Some(active) = standby::stand_by(cluster, &settings, &mut signals, reloads)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    // Every acknowledged change must be in the shared log.
+    // Each sync appends to the shared log, which must contain every acknowledged change.
     settings.config.log.mode = SyncMode::Always;
     settings.config.lease = active.lease.clone();
     settings.config.role = Some(active.board().clone());

@@ -14,9 +14,9 @@ const MAX_LINE: usize = 1024;
 
 #[derive(Clone, Copy)]
 pub enum Keep {
-    /// The body, of at most this many bytes. A body that ends only when the connection closes is an error.
+    /// Keeps the whole body, of at most this many bytes. A body that ends only when the connection closes is an error.
     All(usize),
-    /// The start of the body, of at most this many bytes. The rest is discarded.
+    /// Keeps at most this many bytes from the start of the body, and discards the rest.
     Start(usize),
 }
 

@@ -220,8 +220,8 @@ impl Client {
         self.request_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
     }
 
-    /// Returns the IDs of up to `count` (at most 1,000) jobs of a tube that are greater than `above`, in ascending
-    /// order. `state` is `ready`, `delayed`, `reserved` or `buried`. Fails with `NOT_FOUND` if there is no such tube.
+    /// Returns job IDs of a tube that are greater than `above`: up to `count` (at most 1,000) IDs, in ascending order.
+    /// `state` is `ready`, `delayed`, `reserved` or `buried`. Fails with `NOT_FOUND` if there is no such tube.
     pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
         let list = self.text(&format!("list-jobs {} {} {above} {count}", checked(tube)?, checked(state)?))?;
         Ok(list.lines().filter_map(|line| line.strip_prefix("- ")?.parse().ok()).collect())

@@ -98,7 +98,7 @@ impl Active {
         let active = Active { storage, lease, state: Arc::new(state) };
         // The heartbeats must not depend on the wall clock, which can be changed.
         let (start, anchor) = (active.board().queue_time(), Instant::now());
-        // Each connection has its own thread, so that a hanging connection does not block renewal.
+        // Each connection has its own thread, so that a hanging connection does not block renewals over the others.
         for connection in 0..active.state.member.log.renewal_connections() {
             let state = active.state.clone();
             spawn("journal-lease", move || state.renew_lease(connection, start, anchor))?;
@@ -227,7 +227,7 @@ impl ActiveState {
                 }
                 self.member.report("active", end);
                 if saved.0 != end && saved.1.elapsed() >= SAVE {
-                    // After a crash, the saved entry shows whether the journal is from an older backup.
+                    // After a crash, the saved position reveals whether the journal was restored from an older backup.
                     let saved_now = mirror::save_progress(&self.path, end, Origin { last, ..self.origin });
                     if let Some(error) = saved_now.err().filter(|error| !is_no_space(error)) {
                         self.shipper.give_up(&error);

@@ -21,8 +21,8 @@ pub enum EntryKind {
     /// Part of a binlog import, or the importing server's claim. If the log ends with such an entry, the import is
     /// incomplete, and only the importing server may claim the log.
     Import = 4,
-    /// Replaces consecutive entries of one writer, at the position of the last replaced entry. The operations start
-    /// with the number of replaced entries in 8 bytes.
+    /// Replaces consecutive entries of one writer, and has the position of the last replaced entry. The number of
+    /// replaced entries, in 8 bytes, precedes the operations.
     Merged = 5,
 }
 
@@ -79,7 +79,7 @@ pub enum Operation<'a> {
     Truncate(&'a str, u64),
     Rename(&'a str, &'a str),
     Remove(&'a str),
-    /// Copies the second file, from the second offset to its end, to the first file at the first offset.
+    /// Copies the bytes of the second file from the second offset onward to the first file at the first offset.
     Copy(&'a str, u64, &'a str, u64),
 }
 

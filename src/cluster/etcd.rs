@@ -22,7 +22,7 @@ use crate::shared::json::{Document, Part};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
-/// The maximum number of etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
+/// The maximum number of etcd servers that receive a lease renewal in parallel. Three servers are rarely slow together.
 const MAX_RENEWALS: usize = 3;
 const MAINTENANCE: Duration = Duration::from_secs(60);
 /// The number of entries per delete request. A larger request would delay lease renewals in etcd.
@@ -186,7 +186,7 @@ impl Etcd {
         if response.status != 200 {
             return Err(refusal(&response.body));
         }
-        // The gateway omits members with the value `false`.
+        // etcd's gateway omits JSON members whose value is `false`.
         let succeeded = Document::read(&response.body).get("succeeded").is_true();
         Ok(succeeded.then_some(response.body))
     }
@@ -215,7 +215,7 @@ impl Etcd {
         }
     }
 
-    /// Reads at most `limit` entries before `end`, and the state of the last writer.
+    /// Reads at most `limit` entries with positions in `from..end`, and the state of the last writer.
     fn read_range(&self, from: Seq, end: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
         let range = format!(
             r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{limit}"}}}}"#,

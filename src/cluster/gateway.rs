@@ -1,5 +1,5 @@
-//! A client for the HTTP gateways of several etcd servers, which moves to the next server after an error. Verifies that
-//! all servers belong to the same etcd cluster, because two clusters would contain two different queues.
+//! A client for the HTTP gateways of several etcd servers. After an error, the client moves to the next server.
+//! Verifies that all servers belong to the same etcd cluster, because two clusters would contain two different queues.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -131,8 +131,8 @@ pub struct ClusterId(LeafMutex<State>);
 #[derive(Default)]
 struct State {
     first: Option<(String, String)>,
-    /// The error after two servers have sent different cluster IDs. The error is permanent, because the right cluster
-    /// is unknown.
+    /// The error of all requests after two servers have sent different cluster IDs. The error is permanent, because the
+    /// right cluster is unknown.
     problem: Option<String>,
 }
 
@@ -142,7 +142,7 @@ impl ClusterId {
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
-    /// Returns `false` if the response has no cluster ID, like most error responses.
+    /// Returns `false` if the response has no cluster ID. Most error responses have none.
     pub fn check_response(&self, endpoint: &str, response: &[u8]) -> io::Result<bool> {
         let Some(id) = find(response) else { return Ok(false) };
         let mut state = self.0.lock();

@@ -14,8 +14,8 @@ use super::entry::{is_segment, note_created, note_file, EntryKind, Head, Operati
 use super::shared_log::{Epoch, Seq};
 use crate::binlog::{Folder, Storage};
 
-/// The position file: the last applied entry, the [`Origin`], and a line for each binlog file with the entry that
-/// created it, its name, and possibly its [`Checksum`].
+/// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. Each line has the entry
+/// that created the file, the file's name, and the [`Checksum`] if it is known.
 const POSITION: &str = "journal.position";
 /// This file exists while the local server is active.
 const ACTIVE: &str = "journal.active";
@@ -50,12 +50,12 @@ pub struct Mirror {
     /// `true` if the files may contain changes that the journal lacks, so a new copy must be made.
     pub is_stale: bool,
     pub has_aside: bool,
-    /// `true` if the directory contains a binlog from outside any shared log.
+    /// `true` if the directory contains a binlog that does not come from a shared log.
     pub is_foreign: bool,
-    /// The last applied entry when the copy was last verified.
+    /// The last applied entry at the time of the last successful verification.
     verified: Option<Seq>,
     dirty: BTreeMap<String, File>,
-    /// `true` if the directory may contain files of large bodies that are no longer needed.
+    /// `true` if the directory may contain unneeded files, each with a large body.
     has_stages: bool,
 }
 
@@ -146,7 +146,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns the name of a file that is missing or differs from its checksum. Does nothing if no entry was applied
+    /// Returns the name of a file that is missing or does not match its checksum. Does nothing if no entry was applied
     /// since the last successful verification.
     pub fn verify(&mut self) -> Option<String> {
         if self.verified == Some(self.position.done) {
@@ -235,8 +235,8 @@ impl Mirror {
     }
 }
 
-/// Restores the old copy if the new copy is incomplete. A server without a shared log does this before it opens the
-/// binlog.
+/// Restores the old copy if the new copy is incomplete. A server without a shared log calls this function before it
+/// opens the binlog.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
     // A standby may be using the directory.

@@ -1,6 +1,6 @@
 //! A standby: follows the active server, decides when to claim the journal, and rejects a journal to which its copy
-//! does not belong. The order of the shared log protects acknowledged changes. Time limits only prevent two servers
-//! from reserving the same job at the same time.
+//! does not belong. The total order of entries in the shared log protects acknowledged changes. The time limits only
+//! prevent two servers from giving the same job to two workers at the same time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,7 +38,7 @@ const MAX_READ: usize = 1024;
 /// so that responses arrive in time even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
-/// The maximum clock difference in milliseconds without a warning. Heartbeats are up to a few tenths of a second late.
+/// A larger clock difference in milliseconds causes a warning. Heartbeats are up to a few tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 /// The number of heartbeats for an estimate of the clock difference, because a single heartbeat can be late.
 const BEATS: usize = 10;
@@ -237,8 +237,8 @@ impl Node {
         Ok(())
     }
 
-    /// Fails if the copy belongs to another journal, or if etcd has lost entries of the copy. `entries` start with the
-    /// last entry of the copy, unless that entry was purged.
+    /// Fails if the copy belongs to another journal, or if etcd has lost entries that the copy contains. `entries`
+    /// start with the last entry of the copy, unless that entry was purged.
     fn check_origin(&self, entries: &Entries, tail: &Tail) -> io::Result<()> {
         let Mirror { position, is_stale, .. } = &self.mirror;
         let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));
@@ -317,7 +317,7 @@ impl Node {
             return Ok(());
         }
         let (count, operations) = unfold(&head, operations);
-        // The copy may contain some of the merged entries, but file operations can be repeated.
+        // The copy may already contain some of the merged entries, but repeating their file operations is harmless.
         if seq > self.mirror.position.done + count {
             // Entries that the copy lacks have been purged.
             if self.mirror.position.done > 0 {
@@ -365,7 +365,7 @@ impl Node {
             },
             Err(Fail::Full) => return self.free_space(),
             Err(_) => {
-                // The next poll determines whether the log has another claim or lacks entries of the copy.
+                // The next poll shows whether another server has claimed the log, or etcd has lost entries of the copy.
                 self.is_new = !is_foreign;
                 return Ok(Step::Standby(false));
             }
@@ -398,7 +398,7 @@ impl Node {
     }
 
     fn check_space(&self) -> io::Result<()> {
-        // This server may lack the permission to query the space.
+        // This server's etcd user may lack the permission to query the space.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
         let (needed, free) = (self.mirror.size()?, space.for_segments().saturating_sub(space.used));
         if needed <= free {
@@ -412,7 +412,7 @@ impl Node {
         Err(io::Error::new(io::ErrorKind::StorageFull, problem))
     }
 
-    /// Compacts a full shared log, which rejects claims, at most once per `COMPACTION` interval.
+    /// Compacts a shared log that is full and therefore rejects claims. Does so at most once per `COMPACTION` interval.
     fn free_space(&mut self) -> io::Result<Step> {
         if self.compacted.is_some_and(|compacted| compacted.elapsed() < COMPACTION) {
             return Ok(Step::Standby(false));

@@ -4,14 +4,14 @@
 use std::fmt;
 use std::io;
 
-/// The position of an entry, from 1. 0 means the start of the log.
+/// The position of an entry, counted from 1. 0 means the start of the log.
 pub type Seq = u64;
 /// The term of a writer. Each claim increments the epoch.
 pub type Epoch = u64;
 
 #[derive(Debug)]
 pub enum Fail {
-    /// Another writer has claimed the log, so all later appends of this epoch fail as well.
+    /// Another writer has claimed the log, so all later appends in this epoch fail as well.
     Fenced,
     /// The position is already used, the preceding entry is missing, or the writer has changed.
     Conflict,
@@ -53,9 +53,9 @@ pub struct SharedSpace {
 }
 
 impl SharedSpace {
-    /// Returns the maximum total space, in bytes, up to which segments may be added.
+    /// Returns the maximum used space, in bytes, after a segment is added.
     pub fn for_segments(&self) -> u64 {
-        // A fifth of the quota is reserved for deletes.
+        // A fifth of the quota is reserved for deletes, which also append entries.
         self.quota - self.quota / 5
     }
 }
@@ -80,7 +80,7 @@ pub trait SharedLog: Send + Sync {
     /// Reads at most `limit` entries from position `from`, and the state of the last writer. Omits purged entries. Can
     /// fail with `StorageFull` if the log is full.
     fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)>;
-    /// Returns the number of connections for renewals. If there are several, one that hangs does not end the lease.
+    /// Returns the number of connections for renewals. With several connections, a hanging one does not end the lease.
     fn renewal_connections(&self) -> usize {
         1
     }

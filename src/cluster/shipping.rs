@@ -15,14 +15,14 @@ use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 
 /// The maximum size of an entry with several operations, in bytes. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;
-/// The maximum size of the data in one operation, in bytes. In base64, the request stays below etcd's limit of 1.5 MiB.
+/// The maximum size of the data in one operation, in bytes. In base64, the data stays below etcd's limit of 1.5 MiB.
 const PIECE: usize = 512 * 1024;
 /// Larger bodies are appended in pieces before their records. Other entries can be appended between the pieces.
 const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
 /// The maximum time for which a body stays in the shared log without a record that refers to it.
 const STAGED: Duration = Duration::from_secs(5);
-/// A request that the shared log confirms extends the active server's lease to this time after the request was sent.
+/// The lease of the active server ends this long after it sent the last request that the shared log confirmed.
 pub const LEASE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
 /// The maximum number of appends in flight. The shared log serializes appends, so a larger number has no advantage.
@@ -71,7 +71,7 @@ struct Entry {
 struct Position {
     head: Head,
     end: Seq,
-    /// The writer of the entry at `end`, and the number that the writer gave to it. `None` if the entry is the claim.
+    /// The writer of the entry at `end`, and the writer's number for this entry. `None` if the entry is the claim.
     last: Option<(u64, u64)>,
     created: BTreeMap<String, Seq>,
     kind: EntryKind,
@@ -291,7 +291,7 @@ impl Shipper {
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// Ends the lease after a failure of the local disk, because the shared log would lack changes.
+    /// Ends the lease after a failure of the local disk, because the shared log would lack the change that failed.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");
@@ -418,7 +418,7 @@ impl Storage for ShippedFolder {
         self.shipper.must_stage(body)
     }
 
-    /// Ignores errors, because an error means that the lease has ended.
+    /// Ignores errors: an error means that the lease has ended, after which the server sends no replies.
     fn stage(&self, body: &Arc<Box<[u8]>>, is_wanted: &dyn Fn() -> bool) {
         let _ = self.shipper.stage(body, is_wanted);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog, Tail};
 
-/// The maximum age of a standby's copy or a server's report in milliseconds, above which it is outdated.
+/// The age in milliseconds above which a standby's copy or a server's report is outdated.
 const LATE: u64 = 10_000;
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 const BEAT: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ impl Report<'_> {
 }
 
 /// Returns a line for each server with tab-separated fields: name, role, last entry, address, lag of a standby, clock
-/// offset, and age of the report. The role is `lost` if a claim replaced the active server. Lines with advice follow.
+/// offset, and age of the report. The role of a replaced active server is `lost`. Lines with advice follow.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
     let space = log.space()?;
@@ -123,7 +123,7 @@ fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bo
     Ok((tail.beat != first.beat, tail))
 }
 
-/// Estimates the bytes in the entries after `entry` up to `end` from the sizes of the first few of these entries.
+/// Estimates the size of the entries after `entry` up to `end`, in bytes, from the sizes of the first few entries.
 fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     if entry >= end {
         return Ok(0);
@@ -135,8 +135,8 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Waits until the server's copy contains all entries that exist now, to shorten the interruption of service. Fails
-/// if the server has ended, or does not catch up before `until`.
+/// Requests a switch to the server `node`. First waits until its copy contains all entries that exist at the start, to
+/// shorten the interruption of service. Fails if the server has ended, or does not catch up before `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
-        // `promote` ignores entries appended after the call, because a busy queue never stops appending.
+        // `promote` ignores entries appended after its start, because a busy queue never stops appending.
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
             while !waiter.is_finished() {

@@ -1,5 +1,5 @@
 //! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines. Held jobs directly
-//! follow the pauses, because they must be imported before the last job in their group is deleted.
+//! follow the pauses, because an import must add them before a worker can delete the last job for which they wait.
 //! Enforces promise P32 of beanpole-promises(7).
 
 use std::path::Path;
@@ -191,7 +191,7 @@ fn seconds_until(time: Time, now: Time) -> u64 {
 fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
     let stats = stats_job(job.id(), None, engine, now)?;
     let mut line = JobLine::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)))?;
-    // The due time of a periodic schedule determines its next run.
+    // The due time of a periodic schedule is the time of its next run.
     let is_periodic =
         engine.schedule_of(job).is_some_and(|schedule| matches!(schedule.recurrence(), Some(Recurrence::Every(_))));
     let due = match line.state {

@@ -1,6 +1,6 @@
-//! The subcommand `import`, which puts the jobs in the output of `export`. A buried job is put with the maximum delay,
+//! The subcommand `import`, which puts the jobs that `export` has printed. A buried job is put with the maximum delay,
 //! so that no worker reserves it, then reserved by its ID and buried. A retained idempotency key is imported by putting
-//! and deleting an empty job. Reserved jobs become ready, because their workers are not connected.
+//! and deleting an empty job. Reserved jobs become ready, because their workers are not connected to the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::prelude::*;
 use super::put::MAX_REPORTS;
 use crate::engine::State;
 
-/// The maximum length of a line in bytes, which fits a job of 1 GiB in base64 or with escapes.
+/// The maximum length of a line in bytes, which is enough for a job of 1 GiB in base64 or with escapes.
 const MAX_LINE: u64 = 6 << 30;
 /// The minimum lifetime of an imported job in seconds. With a shorter lifetime, a job could expire before it is buried.
 const MIN_TTL: u64 = 60;
@@ -38,7 +38,7 @@ struct Import<'a> {
     line: u64,
     can_bury: Option<bool>,
     abilities: Option<Abilities>,
-    /// Tube and key of each dead letter that waits to be buried.
+    /// The tube and the key of each dead letter that waits to be buried.
     unsettled_keys: BTreeSet<(String, String)>,
     origins: Vec<String>,
     results: Results,

@@ -1,4 +1,4 @@
-//! Subcommands for single jobs. A rejected job does not prevent the processing of the next job.
+//! Subcommands for single jobs. If the server rejects a command for one job, the next job is still processed.
 
 use std::thread;
 use std::time::{Duration, Instant};

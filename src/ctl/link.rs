@@ -178,7 +178,7 @@ impl Link {
         }
     }
 
-    /// Fails if this process uses more than a third of the memory: a faulty server could send an endless list.
+    /// Fails if this process uses more than a third of all memory: a faulty server could send an endless list.
     pub fn reply(&mut self) -> Result<Reply> {
         let reply = self.client.reply().map_err(|error| self.target.failed(&error))?;
         self.unchecked += reply.line.len() + reply.body.len();
@@ -333,8 +333,8 @@ pub fn refusal(command: &str, line: &str) -> Box<Problem> {
     })
 }
 
-/// The number of commands in a batch. Two batches must fit into the socket buffers, because a server with too many
-/// unread replies stops reading.
+/// The number of commands in a batch. Two batches must fit into the socket buffers, because a server stops reading from
+/// a client that has too many unread replies.
 pub const MAX_BATCH: usize = 512;
 
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;

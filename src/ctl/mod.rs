@@ -1,5 +1,5 @@
-//! The client subcommands, such as `put`, `stats` and `export`: their output and exit codes. Most subcommands also work
-//! with beanstalkd, because they use the beanstalk protocol.
+//! The client subcommands, such as `put`, `stats` and `export`, with their output and exit codes. Most subcommands also
+//! work with beanstalkd, because they use the beanstalk protocol.
 
 mod call;
 mod completion;

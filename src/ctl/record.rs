@@ -42,7 +42,7 @@ impl JobLine {
             delay: match state {
                 State::Delayed => short(stats.number("time-left")),
                 State::Scheduled if stats.text("cron").is_empty() => short(stats.number("time-left")),
-                // An import puts a buried job with the maximum delay if its delay is unknown.
+                // The maximum delay is from an import into a server that cannot store the last delay of a buried job.
                 State::Buried if stats.number("delay") < MAX_DELAY.into() => short(stats.number("delay")),
                 State::Held | State::Scheduled => short(stats.number("delay").saturating_sub(stats.number("age"))),
                 _ => 0,
@@ -145,7 +145,7 @@ impl ImportLine {
         let state =
             State::named(state.as_bytes()).ok_or_else(|| format!("state: unknown state {}", state.escape_debug()))?;
         let delay = number("delay", 0)?;
-        // The delay ended during the export.
+        // A delayed job without a remaining delay became ready during the export.
         let state = if state == State::Delayed && delay == 0 { State::Ready } else { state };
         let (pri, ttr) = (number("pri", 1024)?, number("ttr", 60)?);
         Ok(ImportLine { tube, content: Content::Job(ImportJob { state, pri, delay, ttr, tags, body }) })
@@ -186,7 +186,7 @@ pub fn members() -> Vec<&'static str> {
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(pub StatsReply);
 
-/// Tags, each after a space, and the keys of data that the server does not support.
+/// Tags, each preceded by a space, and the keys of data that the server does not support.
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
@@ -224,7 +224,7 @@ impl JobTags {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// Raises the lifetime to at least `min_ttl` seconds.
+    /// Returns the tags that the server supports. Raises a lifetime to at least `min_ttl` seconds.
     pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| if known { tags += &tag } else { lost.push(key) };
@@ -232,7 +232,7 @@ impl JobTags {
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
         let (key, bound) = (self.key(), text("concurrency-key"));
         if !key.is_empty() {
-            // The rest of the command has up to 564 bytes, so a longer key does not fit into the line.
+            // The other parts of the command line have up to 564 bytes, so a very long key does not fit into the line.
             let known = can.has("idp")
                 && (can.has("export") || !yaml::is_quoted_name(key))
                 && key.len() + 500 < MAX_PUT_LINE - 64;
@@ -341,7 +341,7 @@ const ABILITIES: [&str; 11] =
 pub struct Abilities(u16);
 
 impl Abilities {
-    /// If `stats` does not list the extensions, tries harmless commands.
+    /// If `stats` does not list the extensions, detects them by sending harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities> {
         let listed = match link.stats() {
             Ok(stats) => stats.text("extensions").to_owned(),

@@ -1,4 +1,4 @@
-//! The search for all jobs on a server, which tries all IDs if the server lacks `list-jobs`. Also the subcommand
+//! The search for all jobs on a server. If the server lacks `list-jobs`, the search tries all IDs. Also the subcommand
 //! `tail`, which prints new jobs except those that end between two polls.
 
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -13,7 +13,7 @@ const TEXTS: [&str; 12] = [
 
 /// Keys whose values are names, possibly quoted.
 pub const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
-/// Keys whose values are other bytes, possibly quoted.
+/// Keys whose values are arbitrary bytes, possibly quoted.
 const BYTES: [&str; 3] = ["last-error", "reason", "body"];
 
 #[derive(Clone, Default, Debug)]
@@ -30,7 +30,7 @@ impl StatsReply {
         StatsReply(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
 
-    /// The caller must quote names and other bytes if necessary.
+    /// The caller must quote names and arbitrary bytes if necessary.
     pub fn push(&mut self, key: &str, value: String) {
         self.0.push((key.to_owned(), value));
     }

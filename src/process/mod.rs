@@ -1,4 +1,4 @@
-//! The program's process: memory, standard files, parent, background mode, and role in a cluster. Not in the library.
+//! The program's process, outside the library: memory, standard files, parent, background mode, and role in a cluster.
 
 pub mod allocator;
 pub mod parent;
@@ -7,9 +7,9 @@ pub mod standby;
 #[cfg(target_os = "linux")]
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 
-/// The C library calls this function before it starts Rust's runtime. The runtime would abort if /dev/null is missing,
-/// as in a minimal container. Without replacements, the first socket or binlog file would get the number of a standard
-/// file, and would receive log lines.
+/// The C library calls this function before it starts Rust's runtime, which aborts if a standard file is closed and
+/// /dev/null is missing, as in a minimal container. If a standard file stayed closed, the first socket or binlog file
+/// would get the number of the standard file, and would receive log lines.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 #[used]

@@ -45,7 +45,7 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// Replaces the standard files with /dev/null. With `keeps_stderr`, stderr stays.
+    /// Replaces the standard files with /dev/null. With `keeps_stderr`, does not replace stderr. Notifies the parent.
     pub fn announce(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
@@ -141,7 +141,7 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// Must be called at startup, because the parent can change.
+    /// Must be called at startup, because the kernel assigns another parent when the original parent ends.
     pub fn find() -> Parent {
         let id = getppid();
         Parent { id, end: system::end_of(id), is_reparented: is_reparented(id) }

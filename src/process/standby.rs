@@ -26,7 +26,7 @@ pub fn stand_by(
 ) -> Result<Option<Active>, (u8, String)> {
     let no_folder = || (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned());
     let folder = settings.config.log_folder.as_deref().ok_or_else(no_folder)?;
-    // Switch to the configured user first, who must own the directory and create its files.
+    // First, switch to the configured user, who must own the directory and create its files.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
     // Detect problems before this server must become active.
     Server::try_start(&settings.config).map_err(|error| (error.code, error.to_string()))?;
@@ -104,7 +104,7 @@ impl Follower {
     }
 }
 
-/// Starts a server without a queue on the HTTP addresses, which reports the standby role. If a relay listens on the TCP
+/// Starts a server without a queue, which reports the standby role on the HTTP addresses. If a relay listens on the TCP
 /// addresses, this server uses a separate port.
 fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
@@ -126,7 +126,7 @@ fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Re
 
 fn start_relay(settings: &Settings, status_server: Option<&Server>) -> io::Result<Relay> {
     let mut addresses = tcp_addresses(settings);
-    // A relay cannot read encrypted requests, so the server without a queue gets TLS addresses for HTTP.
+    // A relay cannot read encrypted requests, so the status server itself listens on the HTTP addresses with TLS.
     addresses.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
     let connections = settings.config.max_connections / 2;
     Relay::start(&addresses, connections, status_server.and_then(|server| server.address_of(Wire::Http)))
@@ -191,7 +191,7 @@ pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::
 }
 
 /// Reports that the server will stop. If another server takes over, this process becomes a standby, so the service
-/// manager must not expect its end.
+/// manager must not expect the process to end.
 pub fn leave(active: &Active, switching: &AtomicBool) {
     active.board().note(|figures| figures.role = Role::Closing);
     let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };

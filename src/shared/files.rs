@@ -28,7 +28,7 @@ pub struct FilePlace {
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
-    /// The types of the device and inode numbers differ between processors.
+    /// Contains the device and inode numbers, whose types differ between processors.
     status: Box<FileStat>,
     /// The replaced regular file, which stays open so that no later file gets the same inode.
     _file: Option<File>,
@@ -52,7 +52,7 @@ impl FilePlace {
         loop {
             let is_safe = can_only_root_change(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // A link in /proc to an open file (/dev/stdout leads to one) may not contain a path.
+            // A link in /proc to an open file, to which /dev/stdout leads, might not contain a path.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
@@ -127,7 +127,7 @@ impl FilePlace {
         written.map(|()| FileEntry { place: self, status, _file: Some(file) })
     }
 
-    /// Only `owner`, or else the current user, can access the directory. Returns `false` if the name exists already.
+    /// Creates a directory that only `owner`, or by default the current user, can access. Returns `false` if it exists.
     pub fn make_folder(&self, owner: Option<(u32, u32)>) -> io::Result<bool> {
         match mkdirat(&self.folder, self.name.as_os_str(), Mode::S_IRWXU) {
             Ok(()) => {}
@@ -187,7 +187,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file created by root belongs to `owner`, who must be able to reopen it.
+/// If root creates the file, the file belongs to `owner`, who must be able to reopen it.
 pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     let (file, is_new, _) = FilePlace::open(path, OFlag::O_WRONLY | OFlag::O_APPEND)?;
     if let Some(owner) = owner.filter(|_| is_new && geteuid().is_root()) {

@@ -91,7 +91,7 @@ impl<'a> Members<'a> {
         self.raw(key, if value { "true" } else { "false" });
     }
 
-    /// Bytes in UTF-8 become text under `key`. Other bytes become base64 under `key-base64`.
+    /// Valid UTF-8 becomes text under `key`. Other bytes become base64 under `key-base64`.
     pub fn bytes(&mut self, key: &str, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
             Ok(_) => self.text(key, bytes),

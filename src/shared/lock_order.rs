@@ -81,7 +81,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A waiting thread keeps the rank of its lock, because it cannot acquire another lock.
+/// A waiting thread releases its lock, but keeps the lock's rank, because it acquires no other lock while it waits.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 

@@ -1,4 +1,4 @@
-//! Certificates, keys and authorities in PEM files. The error messages name the file and have one line.
+//! Certificates, keys and authorities in PEM files. Each error message is one line and names the file.
 
 use std::path::Path;
 

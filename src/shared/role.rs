@@ -1,5 +1,5 @@
 //! The role of a server in a cluster, statistics of the shared log, and the lease, during which the server may reply.
-//! Every thread checks the lease immediately before writing a reply, so that a suspended process sends nothing later.
+//! Every thread checks the lease immediately before writing a reply, because the process may have been suspended.
 //! Enforces promise P33 of beanpole-promises(7).
 
 use std::ops::Add;
@@ -85,7 +85,7 @@ fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// A time of the boot clock which, unlike the clock of `Instant`, also counts while the machine is suspended.
+/// A time of the boot clock which, unlike the clock of `Instant`, includes time while the machine was suspended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Moment(u64);
 

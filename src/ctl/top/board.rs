@@ -54,7 +54,7 @@ pub struct BoardRow {
     pub rank: u64,
 }
 
-/// The names of all tubes, and the statistics of the tubes in this poll.
+/// The names of all tubes, and the statistics of the tubes that this poll has queried.
 type PolledTubes<'a> = (&'a [String], &'a [(String, StatsReply)]);
 type Rows = Result<Vec<BoardRow>>;
 
@@ -67,7 +67,7 @@ pub struct Boards {
 }
 
 impl Boards {
-    /// Returns clients that have reserved or await a job, or that are silent although a watched tube has ready jobs.
+    /// Returns clients that have reserved a job, wait for a job, or are silent although a watched tube has ready jobs.
     pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Rows {
         self.with_ready.retain(|tube| names.binary_search(tube).is_ok());
         for (tube, stats) in tubes {
@@ -138,7 +138,7 @@ fn worker(it: &StatsReply, with_ready: &[String]) -> Option<BoardRow> {
     Some(BoardRow { key, tube, job, cells, is_highlighted, rank, group: Vec::new() })
 }
 
-/// A tube, the number of its jobs in a state, and statistics of some of them.
+/// A tube, the number of its jobs in a state, and statistics of some of these jobs.
 type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
 fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>> {
@@ -155,7 +155,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
             "NOT_FOUND" => {}
             _ => refused = Some(refusal("list-jobs", &reply.line)),
         }
-        // Further replies must be read before the next command.
+        // Do not fail yet: the remaining replies must be read before another command is sent.
         Ok(())
     })?;
     if let Some(problem) = refused {

@@ -37,7 +37,7 @@ pub const COLUMNS: [Column; 10] = [
 pub struct TubeRow {
     pub name: String,
     pub cells: [u64; 9],
-    /// Age of the oldest ready job in seconds.
+    /// The age of the oldest ready job in seconds.
     pub oldest: u64,
     totals: Option<Totals>,
 }

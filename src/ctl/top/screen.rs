@@ -64,7 +64,7 @@ fn fit(text: &str, width: usize) -> String {
     cut + "~"
 }
 
-/// Right-aligns a number. Abbreviates large numbers, such as `1234k`.
+/// Right-aligns a number. Abbreviates a large number, for example to `1234k`.
 fn cell(number: u64, width: usize) -> String {
     let plain = number.to_string();
     if plain.len() < width {
@@ -146,8 +146,8 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     lines
 }
 
-/// Returns one or two lines with the alarms of the server, or `no alarms`. The counts come last, because the
-/// header repeats some of them.
+/// Returns one or two lines with the alarms of the server, or `no alarms`. The counts come last, so that a narrow
+/// screen cuts them off first: the lines above also show some of them.
 fn alarms(model: &Model, width: usize) -> Vec<String> {
     let stats = &model.summary.stats;
     let mut lines = vec!["ALARMS".to_owned()];
@@ -286,7 +286,7 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     figures(stats, view, lines);
 }
 
-/// Adds the statistics. If they do not all fit, omits zeros, except those that explain why nobody takes a job.
+/// Adds the statistics. If they do not all fit, omits zeros, except those that explain why no client reserves a job.
 fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
     let (width, columns) = (view.size.0, (view.size.0 / 40).max(1));
     let capacity = (view.size.1 - 1).saturating_sub(lines.len()) * columns;

@@ -36,7 +36,7 @@ pub struct Task {
 
 impl Task {
     pub fn pace(&self) -> Duration {
-        // Touch often, because a worker learns only by a touch that its job was revoked.
+        // Touch often, because a worker learns only from the reply to a touch that its job was revoked.
         Duration::from_secs(2).min(Duration::from_millis(self.ttr.saturating_mul(500)))
     }
 }
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     Failed(String),
     /// Nothing was sent, because the endpoint is unreachable.
     Unreachable(String),
-    /// The endpoint requested a delay in seconds.
+    /// The endpoint requested a delay. The number is the delay in seconds.
     Busy(String, u64),
     Stopped,
     /// The worker no longer holds the job.
@@ -80,7 +80,7 @@ impl Outcome {
     }
 }
 
-/// A background process can keep stderr open, so reading stderr ends this long after the command.
+/// A background process can keep stderr open, so the worker stops reading stderr this long after the command has ended.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 pub struct CommandAttempt {

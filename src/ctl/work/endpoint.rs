@@ -152,7 +152,7 @@ impl Attempt for Delivery {
     }
 }
 
-/// The server may have closed an idle connection, so a request without a response is repeated over a new connection.
+/// Repeats a request over a new connection if the server has closed the kept connection without a response.
 fn send(
     endpoint: &Endpoint,
     head: &str,
@@ -195,7 +195,7 @@ fn meaning(response: &Response) -> Outcome {
     }
 }
 
-/// Parses the value of `Retry-After`, a number of seconds or a date, in lower case.
+/// Parses a value of `Retry-After` in lower case, which is a number of seconds or a date.
 fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(text.parse().unwrap_or(u64::MAX));

@@ -1,6 +1,6 @@
 //! A worker thread of `work`. Sends no outcome over a new connection: after a server restart, the job ID could belong
-//! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries, a
-//! failed job is reported with `fail`, and otherwise released with an increasing delay.
+//! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries, the
+//! worker reports a failed job with `fail`. Otherwise, it releases the job with an increasing delay.
 
 use std::time::{Duration, Instant};
 use std::{io, sync::Arc};

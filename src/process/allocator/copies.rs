@@ -1,5 +1,5 @@
 //! `memcpy` and `memmove` for static programs on x86-64. musl copies with `rep movsq`, which takes 20 to 40 cycles to
-//! start, while a command makes dozens of short copies.
+//! start. This is too slow for the dozens of short copies that each command of a client needs.
 
 use std::arch::global_asm;
 
@@ -20,8 +20,8 @@ macro_rules! names {
 
 // rdi is the destination, rsi the source, and rdx the length. Returns the destination in rax. A copy of up to 128 bytes
 // loads all bytes from both ends before it stores any, so overlaps and lengths between powers of two need no loop. A
-// longer copy loads the ends first and stores them last. A loop between them stores to aligned addresses, in the
-// direction that reads bytes before overwriting them.
+// longer copy loads both ends first and stores them last. A loop copies the bytes between the ends to aligned
+// addresses, in the direction that reads source bytes before overwriting them.
 global_asm!(
     ".pushsection .text.beanpole_copy, \"ax\", @progbits",
     ".p2align 6",

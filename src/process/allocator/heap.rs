@@ -48,8 +48,8 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= ALIGNED
 }
 
-// SAFETY: the layout determines the kind of a block, and callers free a block with the layout of its allocation. Each
-// block is freed by its own allocator, dlmalloc under the lock.
+// SAFETY: the layout determines whether a block has its own mapping. Callers free a block with the layout of its
+// allocation, so mapped blocks are unmapped, and dlmalloc frees its own blocks, under the lock.
 unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)] // called in hundreds of places
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -18,20 +18,20 @@ static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 
-/// Must be called before threads exist. A limited address space gets a single heap, because every additional heap
-/// reserves 64 MiB of addresses.
+/// Must be called before threads exist. If the address space is limited, malloc uses a single heap, because every
+/// additional heap reserves 64 MiB of addresses.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {
     use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_MXFAST, M_TOP_PAD, M_TRIM_THRESHOLD};
     // SAFETY: the calls set numbers inside malloc, under its own lock. Unknown or invalid values are ignored.
     unsafe {
-        // Larger blocks are mapped separately, and return to the system when freed. Growing tables and buffers are this
-        // large. Bodies within the default size limit are smaller, because mapping them would be slow. Setting a
-        // threshold also disables its automatic adjustment.
+        // Larger blocks are mapped separately, and return to the system when freed. The threshold is below the usual
+        // size of growing tables and buffers, but above the default size limit of bodies, because mapping bodies would
+        // be slow. Setting a threshold also disables its automatic adjustment.
         mallopt(M_MMAP_THRESHOLD, 64 * 1024);
-        // More free bytes at the end of a heap return to the system. With a smaller threshold, memory would be returned
-        // and requested again every few bodies.
+        // If a heap has more free bytes at its end, malloc returns them to the system. With a smaller threshold, malloc
+        // would return memory and request it again every few bodies.
         mallopt(M_TRIM_THRESHOLD, 2 * 1024 * 1024);
         mallopt(M_TOP_PAD, TOP_PAD);
         // `malloc_trim` would not return memory at the end of a thread's heap if it had to merge freed small blocks, so

@@ -18,10 +18,10 @@ pub const O_PATH: OFlag = OFlag::O_PATH;
 /// Permits files of more than 2 GiB on 32-bit systems.
 pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
-/// Polled because a read stops at the urgent mark even if more data follows.
+/// Readiness for urgent data, which is polled because a read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// Returns the time since the machine started. Unlike other clocks, this clock counts while the machine is suspended.
+/// Returns the time since the machine started. Unlike `CLOCK_MONOTONIC`, includes time while the machine was suspended.
 pub fn boot_time() -> Duration {
     // Available since Linux 2.6.39.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
@@ -111,7 +111,7 @@ pub fn forbid_privileges() -> nix::Result<()> {
     nix::sys::prctl::set_no_new_privs()
 }
 
-/// Root loses its capabilities when the user ID changes, but other users do not.
+/// Drops all capabilities. A process of root loses them when it changes its user ID, but other processes do not.
 #[allow(unsafe_code)]
 pub fn drop_capabilities() -> nix::Result<()> {
     /// Version 3 of the kernel's interface, and 0 for the current thread.

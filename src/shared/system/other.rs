@@ -21,7 +21,7 @@ pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_VMEM;
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 pub const URGENT: Option<Interest> = None;
 
-/// On macOS, this clock also counts while the machine is suspended.
+/// On macOS, this clock includes time while the machine was suspended.
 pub fn boot_time() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }
