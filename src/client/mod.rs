@@ -19,7 +19,7 @@ pub use transport::{Closer, Security, Transport};
 use types::{checked, one_line, Result};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
-/// The maximum length of a reply line in bytes. Servers send less than 300 bytes.
+/// The maximum length of a reply line in bytes. Servers send lines of less than 300 bytes.
 const MAX_REPLY_LINE: u64 = 4096;
 
 /// A connection to a beanstalk server.

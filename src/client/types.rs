@@ -147,15 +147,15 @@ pub enum PutResult {
     Replaced(u64),
     /// A job with the same key exists, or ended recently.
     Duplicate {
-        /// The ID of the existing job.
+        /// The ID of the job with the same key.
         id: u64,
-        /// The state of the existing job: `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
+        /// The state of the job with the same key: `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
         state: String,
     },
 }
 
 impl PutResult {
-    /// Returns the ID of the new job, or of the existing job with the same key.
+    /// Returns the ID of the new job, or of the job with the same key.
     pub fn id(&self) -> u64 {
         match self {
             PutResult::New(id) | PutResult::Replaced(id) | PutResult::Duplicate { id, .. } => *id,

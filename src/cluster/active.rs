@@ -151,7 +151,7 @@ impl Active {
     }
 }
 
-/// The last merged entry, and the total of appended bytes at the time of the merge.
+/// The last merged entry, and the number of bytes that had been appended at the time of the merge.
 struct Merging {
     end: Seq,
     bytes: u64,

@@ -131,8 +131,8 @@ pub struct ClusterId(LeafMutex<State>);
 #[derive(Default)]
 struct State {
     first: Option<(String, String)>,
-    /// The error of all requests after two servers have sent different cluster IDs. The error is permanent, because the
-    /// right cluster is unknown.
+    /// The error that all requests return after two servers have sent different cluster IDs. The error is permanent,
+    /// because the right cluster is unknown.
     problem: Option<String>,
 }
 

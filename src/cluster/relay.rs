@@ -159,7 +159,7 @@ impl Shared {
     }
 }
 
-/// Peeks instead of reading, so the bytes of the request stay in the socket buffer.
+/// Detects a request for this server's state. Peeks, so that the bytes of the request stay in the socket buffer.
 fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));

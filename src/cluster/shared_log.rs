@@ -53,7 +53,7 @@ pub struct SharedSpace {
 }
 
 impl SharedSpace {
-    /// Returns the maximum used space, in bytes, after a segment is added.
+    /// Returns the limit, in bytes, that the used space must not exceed after a segment is added.
     pub fn for_segments(&self) -> u64 {
         // A fifth of the quota is reserved for deletes, which also append entries.
         self.quota - self.quota / 5

@@ -75,7 +75,7 @@ struct Position {
     last: Option<(u64, u64)>,
     created: BTreeMap<String, Seq>,
     kind: EntryKind,
-    /// Unconfirmed entries. The first `sent` entries have been passed to a sending thread.
+    /// Unconfirmed entries. The first `sent` entries have been passed to sending threads.
     ahead: VecDeque<Entry>,
     sent: usize,
 }

@@ -222,7 +222,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in &names {
-        // The deletion of all jobs has no time limit, so check first that the server responds.
+        // The wait for the reply to `flush-tube` has no time limit, so check first that the server responds.
         let stats = link.visible_tube(name)?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {

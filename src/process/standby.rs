@@ -1,4 +1,4 @@
-//! A server of a cluster: standby, activation and restart. A server that must no longer reply replaces itself with a
+//! A server in a cluster: standby, activation and restart. A server that must no longer reply replaces itself with a
 //! new process, to close all connections and drop all state.
 
 use std::process::{Command, ExitCode};

@@ -24,7 +24,7 @@ pub struct FilePlace {
     is_safe: bool,
 }
 
-/// The path and inode of a file, because another file may later have the same path.
+/// Identifies a file by its path and its inode, because another file may later have the same path.
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,

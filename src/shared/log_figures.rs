@@ -1,4 +1,4 @@
-//! The state and size of the log, which the log provides and protocols show.
+//! The state and the size of the binlog, for the protocols that report them.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Health {
@@ -36,9 +36,9 @@ pub struct LogFigures {
     pub stuck: u64,
     /// The size of a full segment in bytes.
     pub segment_size: u64,
-    /// Total bytes of the segments on disk.
+    /// The total size of the segments on disk in bytes.
     pub disk: u64,
-    /// The bytes of `disk` that live jobs need.
+    /// The number of bytes of `disk` that live jobs need.
     pub live: u64,
     pub health: Health,
 }

@@ -89,7 +89,7 @@ impl Queues {
     }
 }
 
-/// Starts the thread. If `only` is empty, it queries all tubes.
+/// Starts the thread. If `only` is empty, the thread queries all tubes.
 pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();

@@ -92,7 +92,7 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
     let rest = if lines.len() < height { "\r\n\x1b[J" } else { "" };
-    // Clear each line before writing it. Clearing after a text of full width would erase the last character.
+    // Clear each line before writing to it. Clearing after a text of full width would erase the last character.
     format!("\x1b[H\x1b[K{}\x1b[m{rest}", lines.join("\x1b[m\r\n\x1b[K")).into_bytes()
 }
 
@@ -195,7 +195,7 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
     let width = view.size.0;
     let numbers: usize = COLUMNS.iter().map(|column| column.width + usize::from(column.width > 0)).sum();
     let rows = model.rows();
-    // The numbers must stay close to the names, so the name column is as wide as the longest name.
+    // The numbers must stay close to the names, so the name column is only as wide as the longest name.
     let widest = rows.iter().map(|tube| tube.name.chars().count() + 2).max().unwrap_or(0);
     let name = (width - numbers).min(widest.max(MIN_SIZE.0 - numbers));
     let mut headings = String::new();

@@ -1,4 +1,4 @@
-//! The terminal of `top`: keyboard input, and settings, which are restored on exit, on panic, and before suspension.
+//! The terminal of `top`: its keyboard, and its settings, which are restored on exit, on panic, and before suspension.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};

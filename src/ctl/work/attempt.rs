@@ -1,5 +1,5 @@
-//! A reserved job, and an attempt to process it, such as a command. The job body is passed in an unnamed file, because
-//! a child that does not read a pipe would block the worker. A separate process group protects the child from Ctrl-C.
+//! A reserved job, and the attempts to process it. A command gets the job body in an unnamed file, because a command
+//! that does not read a pipe would block the worker. A separate process group protects the command from Ctrl-C.
 
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -70,7 +70,7 @@ impl Endpoint {
         self.security.connect(&self.address, limit, limit)
     }
 
-    /// Connects and closes the connection. An open connection would block a single-threaded server.
+    /// Connects, and then closes the connection. An open connection would block a single-threaded server.
     pub fn probe(&self) -> Result {
         let connected = self.connect(Instant::now() + CONNECT);
         connected.map(drop).map_err(|error| Problem::new(NO_CONNECTION, format!("{}: {}", self.url, plain(&error))))
@@ -195,7 +195,7 @@ fn meaning(response: &Response) -> Outcome {
     }
 }
 
-/// Parses a value of `Retry-After` in lower case, which is a number of seconds or a date.
+/// Parses a value of `Retry-After`: a number of seconds, or a date in lower case.
 fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(text.parse().unwrap_or(u64::MAX));

@@ -98,7 +98,7 @@ pub struct Segments {
     mapped: Cell<usize>,
 }
 
-// SAFETY: returned memory is mapped exclusively until it is freed.
+// SAFETY: each returned segment is a new mapping, which stays valid until the segment is freed.
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let segment = size.checked_add(GAP).map_or(null_mut(), map);

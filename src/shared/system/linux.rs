@@ -119,7 +119,7 @@ pub fn drop_capabilities() -> nix::Result<()> {
     /// Effective, permitted and inheritable sets of two words each, all empty.
     const NONE: [u32; 6] = [0; 6];
     let mut present = NONE;
-    // SAFETY: the calls access only the memory they are given, which is valid and large enough until they return.
+    // SAFETY: the calls access only memory that is valid and large enough until they return.
     let result = unsafe {
         // Kernels before 4.3 have no ambient capabilities.
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);

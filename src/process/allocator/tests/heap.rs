@@ -1,6 +1,6 @@
 //! Tests of the heap for static programs.
 //!
-//! Defines sequences of allocations of many sizes. Must not depend on the allocator of the test program.
+//! Defines the sizes of the tested blocks. Must not depend on the allocator of the test program.
 
 use super::*;
 
