@@ -18,6 +18,8 @@ use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS,
 use beanpole::internals::protocol::http::{metrics, ROUTES};
 use beanpole::{Client, Config, Server};
 
+#[path = "manual/documents.rs"]
+mod documents;
 #[path = "../benches/picture/drawing.rs"]
 mod drawing;
 #[allow(dead_code)] // another program generates RESULTS.md
@@ -246,50 +248,6 @@ fn files(folder: &Path, found: &mut Vec<String>) {
             files(&entry, found);
         }
     }
-}
-
-#[test]
-fn the_documents_mention_files_that_exist() {
-    let mut known = Vec::new();
-    for folder in ["src", "tests", "benches", "examples", "man", "pkg", ".ci"] {
-        files(Path::new(folder), &mut known);
-    }
-    let mut problems = Vec::new();
-    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
-        for code in code(&read(document)) {
-            let name = code.trim_end_matches('/');
-            let is_path = code.ends_with(".rs") || known.iter().any(|path| name.starts_with(&format!("{path}/")));
-            if is_path && !known.iter().any(|path| path == name || path.ends_with(&format!("/{name}"))) {
-                problems.push(format!("{document}: there is no {code}"));
-            }
-        }
-    }
-    complain(problems);
-}
-
-fn make_words() -> BTreeSet<String> {
-    let makefile = read("Makefile") + &read("pkg/packages.mk") + &read("pkg/tests.mk");
-    let rules = makefile.lines().filter(|line| line.contains(" ## ")).filter_map(|line| line.split_once(':'));
-    rules.map(|(word, _)| word.to_owned()).collect()
-}
-
-#[test]
-fn documented_make_targets_exist() {
-    let known = make_words();
-    for word in "all run static test lint check compat hostile crash powercut install uninstall dist clean".split(' ') {
-        assert!(known.contains(word), "make help does not list {word}");
-    }
-    let mut problems = Vec::new();
-    for file in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
-        for code in code(&read(file)) {
-            let target = code.strip_prefix("sudo ").unwrap_or(&code).strip_prefix("make ").unwrap_or_default();
-            let target = target.split(' ').next().unwrap_or_default();
-            if !target.is_empty() && !target.contains('=') && !known.contains(target) {
-                problems.push(format!("{file}: make {target}"));
-            }
-        }
-    }
-    complain(problems);
 }
 
 fn unit_words(unit: &str, key: &str) -> BTreeSet<String> {
