@@ -1,7 +1,7 @@
 //! The parser of the access file. Each line has the form `name credential... right...`.
 //!
-//! A file that starts with `begin` must end with `end`, so the server never uses a partially written file. An error
-//! message must not quote text that can be a secret.
+//! A file that starts with `begin` must end with `end`, so the server never uses a partially written file. Error
+//! messages must not quote text that might be a secret.
 
 use std::collections::HashSet;
 
@@ -26,8 +26,8 @@ type Invalid = (usize, String);
 const CREDENTIALS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
-/// Passes the line, the column and a message of the first error in each invalid line to `report`, and returns `None` if
-/// any line is invalid. Collecting the errors of a large file would need too much memory.
+/// Calls `report` with the line, the column and the message of the first error in each invalid line. Returns `None` if
+/// any line is invalid. A list of all errors of a large file would need too much memory.
 pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(usize, usize, String)) -> Option<AccessTable> {
     let (mut table, mut frame, mut is_valid) = (AccessTable::default(), Frame::Unknown, true);
     let mut report = |line, (column, problem)| {

@@ -81,8 +81,8 @@ impl Need {
     }
 }
 
-/// The sorted tube patterns of each right. No pattern covers another pattern. Therefore, only the last pattern that is
-/// not greater than a name can match the name: an earlier pattern that matches the name would cover the last one.
+/// The tube patterns of each right, in sorted order. No pattern covers another. Therefore, only the last pattern that
+/// is not greater than a name can match the name: an earlier pattern that matches the name would cover the last one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights([Vec<Pattern>; 4]);
 

@@ -100,7 +100,7 @@ pub struct ClientAccess {
     /// `true` if the client may send tokens, because nobody can eavesdrop on the connection.
     takes_tokens: bool,
     failed: bool,
-    /// `true` if the right to take jobs from all watched tubes was checked. `watch` checks each added tube.
+    /// `true` after a check of the client's right to take jobs from all watched tubes. `watch` checks each later tube.
     pub watched_are_checked: bool,
 }
 
@@ -111,7 +111,7 @@ pub enum Denied {
 }
 
 impl ClientAccess {
-    /// A client without a matching credential has the rights of the entry `*` or, without this entry, no identity.
+    /// A client without a matching credential gets the entry `*` or, if this entry does not exist, no identity.
     pub fn new(table: Arc<AccessTable>, credentials: &[Credential], takes_tokens: bool) -> ClientAccess {
         let find = |credentials| table.prove(credentials).map(|(entry, credential)| (entry.clone(), credential));
         let known = find(credentials).or_else(|| find(&[Credential::Nothing]));
@@ -145,7 +145,7 @@ impl ClientAccess {
         std::mem::take(&mut self.failed)
     }
 
-    /// Returns `false` if the client must be disconnected: it has lost its name, its credential, or a right.
+    /// Returns `false` if the client must be disconnected because it has lost its name, its credential, or a right.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
         let renewed = |(old, credential): &(Arc<Entry>, Credential)| {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// The maximum size of a shared buffer in bytes. A buffer is freed only when all its bytes have been sent, so a single
-/// buffer of a slow client could grow without bound.
+/// The maximum size of a shared buffer in bytes. A buffer is freed only when all its bytes have been sent. Without this
+/// limit, a single buffer of a slow client could grow forever.
 const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
-/// A reply is appended to a buffer that has at least this many free bytes. A longer reply can exceed [`CHUNK`].
+/// A buffer gets another reply if it has at least this many free bytes. A longer reply can exceed [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 /// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;
@@ -110,7 +110,7 @@ impl Output {
 
     #[cold]
     fn add_buffer(&mut self) {
-        // More replies often follow a full buffer, and doubling the size repeatedly could waste half of the memory.
+        // More replies often follow a full buffer, and repeated doubling could waste half of the memory.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }

@@ -1,5 +1,5 @@
-//! The registry of connections, and what clients may view: the properties and the statistics of connections, and sums
-//! over the visible tubes.
+//! The registry of connections, and the data that clients may view: the properties and the statistics of connections,
+//! and sums over the visible tubes.
 
 use std::fmt::Display;
 
@@ -136,7 +136,7 @@ impl ConnectionPage {
 
 type ClientPage = SortedPage<Handle<ClientId>>;
 
-/// Adds the connections, starting at client ID `from`, that the requester may view and that contain `filter` in a text.
+/// Adds the visible connections with `filter` in the address or another text property, starting at client ID `from`.
 pub fn offer_clients(page: &mut ClientPage, from: &mut u32, filter: &[u8], context: &mut Context) -> Progress {
     let Context { engine, registry, peers, access, now, .. } = context;
     let connections = Connections { registry, peers: *peers, access: access.as_deref(), now: *now };

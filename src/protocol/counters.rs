@@ -26,7 +26,7 @@ macro_rules! table {
     };
 }
 
-/// The index of a command in the joined tables of beanstalk, Gearman packets, Gearman text, Workq and HTTP.
+/// The index of a command in the concatenated tables of beanstalk, Gearman packets, Gearman text, Workq and HTTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandId(u8);
 

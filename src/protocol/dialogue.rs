@@ -1,4 +1,4 @@
-//! The protocol state of a connection: the dispatch to the protocols, which the server accesses only through this file.
+//! The protocol state of a connection. The server accesses the protocols only through the functions in this file.
 
 use super::guard::Decision;
 use super::text::{upto, MAX_QUOTED_NAME};
@@ -105,7 +105,7 @@ impl Dialogue {
         })
     }
 
-    /// Decodes only frequent requests. A body can stay in `bytes` until [`Request::own`].
+    /// Decodes only frequent requests. A body can stay in `bytes` until [`Request::own`] copies the body.
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         let Dialogue::Beanstalk(decoder) = self else { return None };
         decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
@@ -224,7 +224,7 @@ impl Request {
         }
     }
 
-    /// Returns the size in the log of a volatile job that this request makes durable, or of a job that a schedule puts.
+    /// Returns the log size of a volatile job that this request makes durable, or of a job that a kicked schedule puts.
     pub fn copied_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         match &self.command {
             Command::Gearman(gearman::Command::Submit(job)) if job.background => {

@@ -89,7 +89,7 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Checks items until one is denied. `check` returns the number of engine steps for an item.
+/// Checks items until one is denied or no steps are left. `check` returns the number of engine steps for an item.
 fn each<T>(
     items: impl Iterator<Item = T>,
     engine: &mut Engine,

@@ -72,7 +72,7 @@ impl Wire {
     }
 }
 
-/// Protocol settings that apply to all clients.
+/// Settings of the protocols, which are the same for all clients.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProtocolSettings {
@@ -296,7 +296,7 @@ pub enum Flow {
     WaitForInput,
     /// Close the connection after sending all replies.
     Close,
-    /// Like `Close`, but delay the replies after a wrong token.
+    /// Like `Close`, but send the replies after a delay, because the token was wrong.
     WrongToken,
     /// Serve other clients before continuing the request. The client's later requests must wait.
     Continue(Box<Request>),

@@ -1,5 +1,5 @@
-//! Pages of lists that are too large to be read at once: sorted pages, and the history of finished and buried jobs.
-//! Items that are added or removed during the selection of a page are included or omitted arbitrarily.
+//! Pages of lists that are too large to be read at once: sorted pages, and the history of finished and buried jobs. A
+//! page may or may not include items that are added or removed while the page is selected.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl Mark {
     }
 }
 
-/// The first `limit` items, in sort order, after a start position. The items are offered in any order.
+/// The first `limit` items in sort order after a start position. The caller can offer the items in any order.
 #[derive(Debug)]
 pub struct SortedPage<V> {
     pub order: Order,
@@ -75,7 +75,7 @@ impl<V> SortedPage<V> {
     }
 
     pub fn footprint(&self) -> u64 {
-        // Inserting items in sort order leaves the nodes of the map half full. Each name has its own allocation.
+        // Inserting in sort order leaves map nodes half full, so count rows twice. 24 bytes are the overhead of a name.
         let row = 2 * size_of::<(Key, u64, V)>() + 24;
         let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
         let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
@@ -88,7 +88,7 @@ impl<V> SortedPage<V> {
         row
     }
 
-    /// Adds an item unless `limit` earlier offered items precede it. Returns `true` if the item was added.
+    /// Adds an item unless `limit` items offered earlier precede it in sort order. Returns `true` if it was added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let key = self.order.key(value, name);
@@ -107,7 +107,7 @@ impl<V> SortedPage<V> {
         if self.rows.insert(key, (value, keep())).is_none() {
             self.names += name.len() as u64;
         } else {
-            // A tube of this name was deleted and created during the selection.
+            // The tube was deleted and created again during the selection, so it was already on the page.
             (self.found, self.found_after) = (self.found - 1, self.found_after - 1);
         }
         true
@@ -133,7 +133,7 @@ impl<V> SortedPage<V> {
     }
 }
 
-/// Engine steps for each job. Each 64 bytes of output cost another step.
+/// Engine steps for each job. Every 64 bytes of output cost another step.
 const STEPS_PER_JOB: u64 = 2;
 
 #[derive(Debug)]

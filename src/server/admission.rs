@@ -1,4 +1,4 @@
-//! Connection limits, in total and per address. Must not reply to rejected clients, because the listener does.
+//! Connection limits, in total and per address. Must not reply to rejected clients: the listener sends these replies.
 //!
 //! Enforces promise P23 of beanpole-promises(7).
 
@@ -21,7 +21,7 @@ pub enum Refusal {
     Address,
     Files,
     Memory,
-    /// Must be the last variant.
+    /// Must be the last variant, because the listener uses its number as the size of an array.
     Unauthenticated,
 }
 
@@ -47,7 +47,7 @@ const EXTRA_HTTP: usize = 16;
 const LOCAL_HTTP: usize = 8;
 
 /// For this long after the limit is exceeded, connections that have sent a request are not evicted if enough other
-/// connections can be evicted. The grace time of the others is shorter.
+/// connections can be evicted. Connections without a request are spared for a shorter time.
 const CROWDED: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -128,7 +128,7 @@ impl Admission {
         let (Some(limit), Some(address)) = (self.address_limit, peer.ip()) else { return Ok(()) };
         let mut addresses = self.addresses.lock();
         let count = addresses.entry(address).or_default();
-        // `limit` is at least 1, so this error leaves no entry with the number 0.
+        // `limit` is at least 1, so this error leaves no entry with a count of 0.
         if *count >= limit {
             return Err(Refusal::Address);
         }
@@ -136,7 +136,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Stops counting the excess connections in `own`, the connections of `thread`, and returns their numbers. The
+    /// Stops counting the excess connections among `own`, the connections of `thread`. Returns their numbers, and the
     /// caller must close them. Excess connections of other threads count until those threads evict or update them.
     pub fn evict_http(&self, thread: usize, own: &[HttpConnection], now: Instant) -> Vec<usize> {
         let http = &mut *self.http.lock();
@@ -289,7 +289,7 @@ mod tests {
         (0..MAX_HTTP).for_each(|number| old.enter(number, at(0)));
         evict(0, &mut old, 1, at(0));
         (0..3).for_each(|number| young.enter(number, at(500)));
-        // Each thread alone would evict connections of its own, but connections of the other thread come first.
+        // Each thread alone would evict its own connections, but connections of the other thread must be evicted first.
         assert_eq!(evict(1, &mut young, 0, at(500)), []);
         assert_eq!(evict(0, &mut old, 1, at(900)), [], "three without a request are enough");
         assert_eq!(evict(1, &mut young, 1, at(1000)), [], "they have sent requests");

@@ -1,5 +1,5 @@
 //! The time at which the timer thread wakes up. A thread that removes a deadline does not change the alarm, because a
-//! spurious wake-up is cheaper than another lock.
+//! spurious wake-up is cheaper than locking once more.
 
 use super::clock::Clock;
 use crate::engine::Time;

@@ -11,7 +11,7 @@ use crate::protocol::Output;
 /// The pause between turns while deferred work is left, so that other threads get CPU time even with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 
-/// The minimum interval between returns of memory that are not urgent.
+/// The minimum interval between returns of memory to the system, unless a return is urgent.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// An urgent return of memory blocks other threads, so the following pause is this many times as long as the return.
@@ -40,8 +40,8 @@ pub fn run_timer(hub: &Hub) {
     }
 }
 
-/// The maximum pause after a sync, and its number of parts. The pause ends after a part if enough replies wait. During
-/// the pause, clients that received replies send new commands, which can share the next sync.
+/// The maximum pause after a sync, and the number of parts of the pause. The pause ends after a part if enough replies
+/// wait. During the pause, clients that received replies send new commands, which can share the next sync.
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_CHECKS: u32 = 8;
 

@@ -49,7 +49,7 @@ const FIRST_BUFFER: usize = 4 * 1024;
 /// Maximum size of a thread's buffer. Larger reads go directly into the body of a job.
 const LAST_BUFFER: usize = 256 * 1024;
 
-/// Maximum commands in a shared turn. The first reply waits for the last command.
+/// Maximum commands in a shared turn, because the first reply is sent only after the last command.
 pub const MAX_SHARES: usize = 8;
 
 #[derive(Default)]
@@ -119,7 +119,7 @@ pub struct Readiness {
     pub writable: bool,
     /// `true` if the peer has sent urgent data. A read that stops at the urgent mark is short even if data follows.
     pub urgent: bool,
-    /// `true` if the peer has closed its sending side. Earlier bytes can be unread.
+    /// `true` if the peer has closed its sending side. The server may not have read all earlier bytes yet.
     pub half_closed: bool,
     /// `true` if no reply can be delivered, because the peer has closed or reset the connection.
     pub gone: bool,

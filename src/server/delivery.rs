@@ -27,13 +27,13 @@ const SLICES: usize = 16;
 /// The maximum number of writes per flush. The owner sends the rest, so that one connection delays no other thread.
 const ROUNDS: usize = 4;
 
-/// Buffers up to this size in bytes are kept: allocating a buffer for each batch would cost more than the commands.
+/// Buffers up to this size in bytes are kept: allocating one for each batch would cost more than its commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// An outbox that uses more bytes than this is freed on another thread.
 const DISCARDED: u64 = 64 * 1024;
 
-/// Limits of unread event bytes. A client above its limit is disconnected.
+/// Limits on a client's unread event bytes. A client above its limit is disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventLimits {
     /// The limit for a socket that accepts data.
@@ -130,7 +130,7 @@ impl OutboxState {
         let Some(unsent) = self.unsent.as_mut().filter(|_| self.writer == Writer::None) else { return };
         let mut footprint = unsent.output.footprint();
         if footprint > CONNECTION_COST && footprint / 4 > unsent.output.len() as u64 {
-            // Appending has moved the thread's buffer into `unsent`. That buffer is large even if the reply is short.
+            // Appending has moved the thread's buffer into `unsent`. This buffer may be large even for a short reply.
             unsent.output.shrink();
             footprint = unsent.output.footprint();
         }
@@ -269,7 +269,7 @@ impl Outbox {
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.delay_reasons -= 1;
-        // If the client half-closed during the delay, the owner did nothing, and must now end the client's wait.
+        // The owner may have postponed work during the delay, such as ending the wait of a half-closed client.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
         if resume {
@@ -326,7 +326,7 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token as usize));
     }
 
-    /// `more` means that the owner has work and must be notified when it can continue. If not, nothing wakes it.
+    /// `more` means that the owner has work and must be notified when it can continue. Otherwise, nothing notifies it.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.writer != Writer::None || state.length() > 0;
@@ -506,7 +506,7 @@ pub enum Message {
 pub struct ThreadHandle {
     inbox: Sender<Message>,
     waker: Waker,
-    /// Set before the thread sleeps. Another thread that clears this flag must wake the thread.
+    /// Set before the thread sleeps. Another thread that clears the flag must wake the sleeping thread.
     asleep: AtomicBool,
     pub memory: Arc<Memory>,
     /// Replies may be sent until this lease ends.
@@ -528,7 +528,7 @@ impl ThreadHandle {
         }
     }
 
-    /// Called before the thread checks its inbox a last time and sleeps.
+    /// Must be called before the thread checks its inbox one last time and sleeps.
     pub fn will_sleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }

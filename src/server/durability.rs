@@ -40,7 +40,7 @@ pub struct Durability {
     pub wal: Wal,
     /// Replies in the order of log positions.
     held: Mutex<VecDeque<HeldReply>, HELD_REPLIES>,
-    /// The end of the log when the engine was last unlocked.
+    /// The log's end position when the engine was last unlocked.
     appended: AtomicU64,
     /// The log position up to which a write has been done or requested.
     committed: AtomicU64,
@@ -110,8 +110,8 @@ impl Durability {
         has_output
     }
 
-    /// Delays a report about the end of a job until the log is durable up to `required`. With `is_result`, the server
-    /// stores the job's result, and sends no report while the disk fails. The engine must be locked.
+    /// Delays a report about the end of a job until the log is durable up to `required`. `is_result` means that the
+    /// server stores the job's result. While the disk fails, only reports of results wait. The engine must be locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
@@ -255,12 +255,12 @@ impl Durability {
 
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
         let is_written = self.wal.write(access);
-        // Includes records that were appended after this sync became due.
+        // The sync includes records that were appended after the sync became due.
         self.begun.fetch_max(self.wal.written(), Ordering::AcqRel);
         let _ = is_written && self.wal.sync(access);
         self.wal.check(access);
         let released = self.release(spare);
-        // Segments may have waited for this sync, and a failed disk must be retried even without clients.
+        // Segment maintenance may have waited for this sync, and a failed disk must be retried even without clients.
         if access.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }

@@ -1,5 +1,5 @@
-//! Statistics of an embedded server, which are read from the engine without a connection, and the deletion of all jobs.
-//! Must not depend on a protocol.
+//! Functions for programs that embed the server: statistics, which are read from the engine without a connection, and
+//! the deletion of all jobs. Must not depend on a protocol.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::hub::TurnScratch;
 use super::Server;
 use crate::engine::{JobCounts, JobId, JobView, Progress, Span, State, TubeStats};
 
-/// The whole server at one moment.
+/// Statistics of the whole server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ServerStats {
@@ -65,7 +65,7 @@ pub struct TubeInfo {
     pub pause_left: Duration,
 }
 
-/// A job at one moment.
+/// The properties of a job at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct JobInfo {

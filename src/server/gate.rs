@@ -52,7 +52,7 @@ impl Gate {
         self.table.lock().prove(&[Credential::Nothing]).is_some()
     }
 
-    /// Returns the access rights of the peer. The kernel's information about a Unix peer is added to `credentials`.
+    /// Returns the access rights of the peer. For a Unix peer, adds the user and the groups to `credentials`.
     pub fn client(&self, (stream, peer): (&Stream, PeerAddress), mut credentials: Vec<Credential>) -> ClientAccess {
         let is_unix = peer.ip().is_none();
         if is_unix {
@@ -68,7 +68,7 @@ impl Gate {
     }
 }
 
-/// Limits a log line that clients can cause. Contains the time of the last line, and the number of later events.
+/// Limits how often clients can cause a log line. Contains the time of the last line, and the number of later events.
 pub struct LogLimit(LeafMutex<(Option<Instant>, u64)>);
 
 impl LogLimit {

@@ -32,11 +32,11 @@ use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, ENGINE};
 /// Deadlines and deferred work each use at most 1/`BACKGROUND_SHARE` of a turn's engine steps.
 const BACKGROUND_SHARE: u64 = 2;
 
-/// The history uses at most 1/`HISTORY_PART` of the memory limit, or nothing below `MIN_MEMORY_FOR_HISTORY` bytes.
+/// The history can use 1/`HISTORY_PART` of the memory limit if the limit is at least `MIN_MEMORY_FOR_HISTORY`.
 const HISTORY_PART: usize = 16;
 const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
-/// The pause after processing deadlines, so that a round processes many deadlines. A single one is not delayed.
+/// The pause after processing deadlines, so that the next round processes several. A single deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
 pub struct Core {
@@ -195,7 +195,7 @@ impl Hub {
         if next <= now || core.engine.steps().are_used_up() {
             // Without fairness, a thread with more work would usually lock the engine again before any other thread.
             core.unlock_fair();
-            // A thread that has just begun to wait spins, and may need this processor to get the lock.
+            // A thread that waits for the lock spins at first, and may need this processor to get the lock.
             std::thread::yield_now();
         } else {
             drop(core);
@@ -265,7 +265,7 @@ impl Hub {
 
     pub fn pass(&self, span: Span) {
         let mut scratch = TurnScratch::default();
-        // `Time::NEVER` is reserved.
+        // `Time::NEVER` is reserved for deadlines that are never reached.
         let target = (self.clock.now() + span).min(Time::NEVER - Span::from_nanos(1));
         loop {
             let next = self.core.lock().engine.next_deadline();
@@ -517,7 +517,7 @@ impl Shutdown {
         *self.stage.lock() == ShutdownStage::Complete
     }
 
-    /// Returns `false` if the server has skipped the stage, because it has stopped without a request.
+    /// Returns `false` if the server stopped without a shutdown request, and therefore skipped the stage.
     pub fn wait_for(&self, stage: ShutdownStage) -> bool {
         let mut current = self.stage.lock();
         while *current < stage {

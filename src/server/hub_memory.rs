@@ -13,7 +13,7 @@ const MIN_EVENTS: usize = 16 << 10;
 /// Like `MIN_EVENTS`, for a client whose socket is full while unread replies exceed their share of memory.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
-/// The maximum number of values that the timer thread frees before it checks for deadlines. Freeing may be slow.
+/// The maximum number of values that the timer thread frees between two checks for deadlines. Freeing may be slow.
 const DROPPED: usize = 16;
 
 /// The delay before freed memory is returned to the system. An urgent return has the delay `GIVE_BACK_SOON`.
@@ -52,7 +52,7 @@ impl Hub {
         }
     }
 
-    /// Frees a large value on the timer thread, or immediately with a manual clock, for which there is no timer thread.
+    /// Frees a large value on the timer thread or, with a manual clock, immediately, because no timer thread runs.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock.is_manual() {
             return;

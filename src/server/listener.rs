@@ -21,7 +21,7 @@ use crate::shared::lock_order::LeafMutex;
 /// The pause if memory or descriptors do not even suffice to reject a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The number and the interval of checks while a listener waits for fewer unauthenticated clients.
+/// The number and the interval of checks while a listener waits for the number of unauthenticated clients to fall.
 const UNAUTHENTICATED_CHECKS: u32 = 200;
 const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -37,7 +37,7 @@ struct Acceptor<'a> {
     wire: Wire,
     hub: &'a Hub,
     threads: &'a Threads,
-    /// Closed to accept a connection when no other descriptor is free.
+    /// A spare descriptor, which the thread closes to accept a connection when no other descriptor is free.
     spare: Option<OwnedFd>,
     logged: [Option<Instant>; Refusal::Unauthenticated as usize + 1],
 }

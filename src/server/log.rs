@@ -19,10 +19,10 @@ use crate::shared::files;
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// The maximum wait for stderr in milliseconds. Then, lines are dropped, because threads that serve clients also log.
+/// The maximum wait for stderr in milliseconds before lines are dropped. Short, because threads with clients also log.
 const PATIENCE: u16 = 250;
 
-/// RFC 5424, section 6.2.1: daemons.
+/// The facility of system daemons (RFC 5424, section 6.2.1).
 const DAEMONS: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ impl Log for Logger {
             return;
         }
         let now = SystemTime::now();
-        // An error of the log cannot be logged.
+        // An error in writing the log cannot be logged.
         let _ = match &mut *self.0.lock() {
             OpenTarget::Stderr { form, lost } => write_to_stderr(record, *form, lost, now),
             OpenTarget::File { file, .. } => file.write_all(line(record, LogForm::Text, SystemTime::now()).as_bytes()),

@@ -20,7 +20,7 @@ const SHARE: u64 = 8;
 /// This many bytes can be read without free memory, because a command that frees memory must be read first.
 pub const MIN_READ: usize = 4 * 1024;
 
-/// Not all limits of a process are known, so the system's memory is checked whenever the account has grown this much.
+/// Each time the account grows by this many bytes, the system's memory is checked: some limits are unknown.
 const TRIAL: u64 = 2 << 20;
 
 /// After the system ran out of memory, clients must free this many bytes before more memory is used.
@@ -29,26 +29,26 @@ const MIN_TRIAL: u64 = 128 * 1024;
 /// Freed bytes are returned to the system if they exceed both this number and half of the peak.
 const MIN_FREED: u64 = 8 << 20;
 
-/// More freed bytes than this are always returned, because returning even more would block other threads for too long.
+/// More freed bytes than this are always returned. Returning even more later would block other threads for too long.
 const MAX_FREED: u64 = 32 << 20;
 
-/// The process can exceed the limit by this much, for the program, its threads, and fragmentation.
+/// The process can exceed the limit by this many bytes, which the program, its threads, and fragmentation need.
 const BEYOND: u64 = 24 << 20;
 
-/// Growth of the account between checks of the process size.
+/// The growth of the account, in bytes, between two checks of the process size.
 const RESIDENT_STEP: u64 = 4 << 20;
 
-/// While the system has no memory, only one of this many turns checks the system again.
+/// While the system lacks memory, only one of this many turns checks whether memory is available again.
 const TURNS_BETWEEN: u64 = 64;
 
 /// Memory is short if new requests can use fewer bytes than this.
 const MIN_ROOM: u64 = 128 * 1024;
 
-/// The memory that the system must have for a new connection while memory is exhausted.
+/// While memory counts as exhausted, a new connection is accepted only if the system can allocate this many bytes.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// A growing table doubles its size, so the system must have `SPARE` plus a quarter of the account, at most
-/// `MAX_SPARE`.
+/// A growing table doubles its size, so the system must have `SPARE` bytes and a quarter of the account (at most
+/// `MAX_SPARE` bytes).
 const SPARE: u64 = 4 << 20;
 const MAX_SPARE: u64 = 256 << 20;
 
@@ -66,7 +66,7 @@ pub struct Memory {
     leaving: AtomicU64,
     /// The peak of the account since the allocator last returned memory.
     peak: AtomicU64,
-    /// The system is known to have memory for an account of this size.
+    /// The system is known to have enough memory for the account to grow to this size.
     tried: AtomicU64,
     exhausted: AtomicBool,
     turns: AtomicU64,
@@ -190,7 +190,7 @@ impl Memory {
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// Returns `true` if so much memory is free that returning even more later would block other threads for too long.
+    /// Returns `true` if a later, larger return would block other threads for too long, or if the process is too large.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)
@@ -206,7 +206,7 @@ impl Memory {
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks that the system has spare memory and enough memory until the next check. Must not be called concurrently.
+    /// Checks that the system has memory until the next check, plus a reserve. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);

@@ -351,7 +351,7 @@ impl Server {
     /// afterwards.
     ///
     /// Returns a one-line error message on failure. If the certificate or access file is invalid, nothing changes. If
-    /// the tube file is invalid, the other files have been applied, and possibly some of the tube settings.
+    /// the tube file is invalid, the other files, and possibly some of the tube settings, have already been applied.
     pub fn reload(&self) -> Result<(), String> {
         #[cfg(feature = "tls")]
         let tls = self.hub.config.tls.as_ref().map(tls::load).transpose()?;

@@ -41,7 +41,7 @@ const FIRST_CONNECTIONS: usize = 4096;
 /// The number of queued connections that are served before changes are written to the log.
 const ROUNDS_PER_COMMIT: u32 = 8;
 
-/// The steps of a turn are divided by the number of active connections / `MANY_ACTIVE`, rounded down.
+/// If N connections are active, the step budget of a turn is divided by N / `MANY_ACTIVE`, rounded down.
 const MANY_ACTIVE: usize = 32;
 
 /// While memory is short, connections that have been silent for `INACTIVE` are dropped at this interval.
@@ -57,7 +57,7 @@ const RENEWALS: usize = 1024;
 /// Maximum connections dropped in one batch.
 const DROPPED: usize = 64;
 
-/// A thread builds at most this many long lists at once, because a short request can start a long list.
+/// A thread builds at most this many long lists at once, because each list can use much memory.
 const LISTS: usize = 4;
 
 /// Connections that use fewer bytes than this are not dropped when memory is short.
@@ -228,8 +228,8 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// First drops unauthenticated connections, then those that use the most memory. Active connections are
-    /// dropped only if the shortage persists and connections exceed their share. Returns the time until the next check.
+    /// If memory is short, drops unauthenticated connections first, and then the heaviest connections. Drops active
+    /// connections only if the shortage persists and buffers exceed their share. Returns the time until the next check.
     fn drop_heavy(&mut self) -> Option<Duration> {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
@@ -263,7 +263,7 @@ impl PoolThread {
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns the connections to drop, in order: `true` if unauthenticated, used bytes, idle time, and key.
+    /// Returns the connections to drop, sorted. An item contains `true` if unauthenticated, bytes, idle time, and key.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
@@ -324,7 +324,7 @@ impl PoolThread {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // Accept earlier connections first. The poller reports them separately.
+            // The arrivals form a queue, so adopt earlier connections first. The poller reports these separately.
             loop {
                 let (arrival, is_match) = self.arrivals.take(token)?;
                 self.register(arrival);
@@ -557,16 +557,16 @@ impl PoolThread {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            // If a client waits for an event, no thread reports that it has sent the last output, so wake up regularly.
+            // While a client waits for an event, nothing reports that all its output was sent, so check regularly.
             self.wait(events, Some(left.min(STOP_STEP)));
         }
     }
 }
 
-/// The interval of the checks whether a write to the log blocks a pool thread.
+/// The interval at which the spare thread checks whether a write to the log blocks a pool thread.
 const RELIEF_CHECK: Duration = Duration::from_millis(10);
 
-/// The states of the pool threads that are writing to the log. The spare thread takes over a state that waits too long.
+/// The states of pool threads that write to the log. The spare thread takes over a state if the write takes too long.
 pub struct Relief {
     lent: LeafMutex<Vec<Option<Box<PoolThread>>>>,
     pub(super) check: Bell,

@@ -26,7 +26,7 @@ impl CommandEntry {
         note
     }
 
-    /// If the tube is unknown, records the tube of the job that the command or, for beanstalk, the reply names.
+    /// If the tube is unknown, records the tube of the job that is named in the command or in a beanstalk reply.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| noted_job(&self.reply).filter(|_| is_beanstalk));

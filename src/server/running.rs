@@ -108,7 +108,7 @@ impl Running {
         self.hub.stop();
         for (thread, (listener, wire)) in self.listener_threads.drain(..).zip(&self.listeners) {
             let inherited = self.inherited && *wire == Wire::Beanstalk;
-            // Repeat, because another server may accept the connection to an inherited socket.
+            // Repeat, because another server with the same inherited socket may accept the wake-up connection.
             while !thread.is_finished() {
                 listener.wake(inherited);
                 std::thread::sleep(Duration::from_millis(1));

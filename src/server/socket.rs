@@ -67,7 +67,7 @@ impl Stream {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Includes urgent data, because a read stops at the urgent mark even if more data follows.
+    /// Also requests events for urgent data, because a read stops at the urgent mark even if more data follows.
     pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         let interest = system::URGENT.map_or(both, |urgent| both | urgent);

@@ -43,7 +43,7 @@ pub type HttpState = (u64, AwaitedPart);
 pub struct HttpConnection {
     pub number: usize,
     seen: HttpState,
-    /// The start of the wait. Progress within a body or a reply does not restart it: slow clients could stay forever.
+    /// The start of the wait. A part of a body or reply does not restart it, so a slow client cannot stay forever.
     since: Instant,
     limit: Duration,
 }
@@ -81,7 +81,7 @@ impl HttpConnection {
             (_, AwaitedPart::Delay) => 0,
             (0, AwaitedPart::Client(0) | AwaitedPart::Head) if !is_fresh => 1,
             (_, AwaitedPart::Client(0)) if !is_fresh => 2,
-            // The connection is new, or a reply was sent since the last check.
+            // The connection is new, or its client has recently received a complete reply.
             (0, AwaitedPart::Client(0)) => 5,
             (_, AwaitedPart::Client(0)) => 4,
             _ => 3,
@@ -145,7 +145,7 @@ struct IdleState {
     since: Time,
     unread: usize,
     is_active: bool,
-    /// `true` if the client waits, sleeps, holds a job, or has a delayed reply, or may have done so since the check.
+    /// `true` if the client waits, sleeps, has a job or a delayed reply, or may have done so since the last check.
     engaged: bool,
 }
 
@@ -177,7 +177,7 @@ impl Idle {
         }
     }
 
-    /// Returns `turn`, the time of the thread's last turn. Reads the clock only if the last call had the same `turn`.
+    /// Returns `turn`, the time of the thread's last turn, or the current time if the last call had the same `turn`.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();

@@ -1,5 +1,5 @@
-//! TLS for connections; only with the Cargo feature `tls`. An idle session has no buffers, because the thread lends its
-//! buffers.
+//! TLS for connections; only with the Cargo feature `tls`. An idle session has no buffers, because a session uses the
+//! buffers of the thread that serves it.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -49,8 +49,8 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Returns the relative cost of a cipher suite on this machine. The cheapest suite wins. Clients often
-/// prefer AES-256 with SHA-384, but processors have no instructions for SHA-384. All suites are secure.
+/// Returns the relative cost of a cipher suite on this machine. The server selects the client's cheapest suite: clients
+/// often prefer AES-256 with SHA-384, but processors have no instructions for SHA-384. All suites are secure.
 fn cost(suite: CipherSuite) -> u8 {
     use CipherSuite::*;
     match suite {
@@ -132,7 +132,7 @@ pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
     /// An incomplete record, or incomplete handshake messages.
     incoming: Vec<u8>,
-    /// The bytes that the TLS state uses: data of the handshake, and then the peer's certificates.
+    /// The bytes that the TLS state uses: handshake data during the handshake, and afterwards the peer's certificates.
     held: u64,
     outgoing: Vec<u8>,
     /// Plaintext bytes in `outgoing`, which count as unsent until all of `outgoing` is sent.
@@ -193,7 +193,7 @@ impl TlsSession {
                     false => self.certificates(),
                 };
             }
-            // Sends the alert after an error.
+            // Before returning an error, send the alert to the peer.
             let sent = self.push(stream);
             let ended = decrypted?;
             match sent {
@@ -275,7 +275,7 @@ impl TlsSession {
                 };
                 let count = self.seal(bytes, sealed)?;
                 self.unconfirmed = bytes.len();
-                // Records of the TLS layer precede the new data.
+                // If `outgoing` still contains records of the TLS layer, these must precede the new data.
                 let sent = if self.outgoing.is_empty() { write(stream, &self.lease, &sealed[..count])? } else { 0 };
                 self.outgoing.extend_from_slice(&sealed[sent..count]);
                 Ok::<(), io::Error>(())

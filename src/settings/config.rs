@@ -16,8 +16,8 @@ pub const GEARMAN_PORT: u16 = 4730;
 /// The upper limit of `max_job_size`, in bytes, as in beanstalkd.
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 
-/// The number of open files that are reserved for listeners, pollers, the binlog, and [`LOCAL_CONNECTIONS`], but at
-/// most half of the limit of open files.
+/// The number of open files that are reserved for listeners, pollers, the binlog, and [`LOCAL_CONNECTIONS`]. At most
+/// half of the limit of open files is reserved.
 pub const SPARE_FILES: usize = 64;
 
 /// Connections beyond `max_connections` for Unix sockets and loopback addresses, so that an operator can always
@@ -106,7 +106,7 @@ pub struct Config {
     pub http_port: u16,
     /// A file whose first line is the token that HTTP clients must send. `None` means that no token is required.
     pub http_token: Option<PathBuf>,
-    /// Settings that apply to one protocol only, such as the maximum size of a Gearman packet.
+    /// Settings of individual protocols, such as the maximum size of a Gearman packet.
     pub protocols: crate::protocol::ProtocolSettings,
     /// Stops the server when no jobs are left after a call of [`crate::Server::drain`].
     pub ends_when_drained: bool,

@@ -1,4 +1,4 @@
-//! The options of gearmand on the command line and in the configuration file. They apply if a script starts the program
+//! The options of gearmand on the command line and in the configuration file. They apply if the program is started
 //! under the name gearmand. beanpole's long options are also valid. Must not act on the options.
 
 use std::net::ToSocketAddrs;
@@ -138,8 +138,8 @@ impl Gearmand {
         Ok(())
     }
 
-    /// -1 means the default of beanpole. In gearmand, it means the system's default, which detects crashed workers too
-    /// late.
+    /// -1 means the default of beanpole. In gearmand, -1 means the default of the system, which detects crashed workers
+    /// too late.
     fn keepalive(&mut self, long: &str, text: &str) -> Result<(), String> {
         match text {
             "-1" => Ok(()),
@@ -208,7 +208,7 @@ fn log_file(it: &mut Gearmand, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An empty text, for `-v` without a level, increases the level.
+/// An empty text stands for `-v` without a level, which increases the level.
 fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     let wrong =
         || format!("invalid level: {text}; must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG");

@@ -151,7 +151,7 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     Ok(Action::Run(Box::new(settings)))
 }
 
-/// Returns an error about an argument, which may be the value of an option that needs an equals sign.
+/// Returns the error for a stray argument, and a hint if the option before the argument needs an equals sign.
 fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let position = arguments.iter().position(|argument| argument == stray);
     let stray = stray.escape_debug().to_string();

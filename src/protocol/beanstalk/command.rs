@@ -1,4 +1,4 @@
-//! Parsed beanstalk commands, the tubes and jobs that permission checks use, and the memory footprint.
+//! Parsed beanstalk commands, with the tubes and jobs for permission checks, and the size of a command in memory.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl InPlace {
 #[derive(Debug)]
 pub enum Command {
     Put { job: NewJob, tags: Option<Box<Tags>> },
-    // A put without tags. The body is still in the received input.
+    // A put without tags. The body is still in the input buffer.
     PutInPlace { job: NewJob<InPlace> },
     // An invalid command with a body. `is_producer` means that the client counts as a producer, as in beanstalkd.
     Refused { reply: &'static [u8], is_producer: bool },
@@ -53,7 +53,7 @@ pub enum Command {
     ReserveJob(JobId),
     Delete(JobId),
     Release { id: JobId, pri: Priority, delay: Span },
-    // For imports, `delay` is the last delay of a job in seconds, and `dead_from` is a dead letter's original tube.
+    // For imports, `delay` is the job's last delay in seconds, and `dead_from` is a dead letter's original tube.
     Bury { id: JobId, pri: Priority, delay: Option<u32>, dead_from: Option<Box<[u8]>> },
     KickJob(JobId),
     // The second field contains the completed and the total units of work, if any.

@@ -16,9 +16,9 @@ use crate::protocol::text::{
 
 /// beanstalkd's maximum length of a line in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
-/// The maximum length of a put in bytes: a quoted key and tube, all groups, a quoted reason, and 1,024 other bytes.
+/// The maximum length of a put line in bytes: a quoted key and tube, all groups, a quoted reason, and 1,024 more bytes.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
-/// A longer client name would exceed the memory charged for a connection.
+/// A longer client name would need more memory than the server charges for a connection.
 const MAX_CLIENT_NAME: usize = 200;
 /// The maximum length of a batch command in bytes, sufficient for 1,000 IDs of 20 digits.
 const MAX_BATCH_LINE: usize = 24 * 1024;
@@ -135,7 +135,7 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// Returns the length of the longest line, at least `MAX_LINE`, because beanstalkd allows additional spaces.
+/// Returns the length of the longest line, but at least `MAX_LINE`, because beanstalkd allows additional spaces.
 const fn longest_line(word: &str, arguments: &str) -> usize {
     let mut length = word.len() + 2;
     let mut arguments = arguments.as_bytes();
@@ -157,7 +157,7 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
 }
 
 impl CommandRow {
-    /// The maximum length in bytes, including CR LF. beanstalkd's commands exceed `MAX_LINE` only with quoted names.
+    /// The maximum length in bytes with CR LF. beanstalkd's commands exceed `MAX_LINE` only with tags or quoted names.
     pub fn longest(&self, extensions: Extensions) -> usize {
         match self.name {
             CommandName::Put if extensions != Extensions::NONE => MAX_PUT_LINE,

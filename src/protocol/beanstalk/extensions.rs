@@ -1,6 +1,6 @@
 //! Extensions to beanstalkd's protocol: their words, the tags of a `put`, and the text form of tube settings. The
-//! commands and tags of a disabled extension behave as in beanstalkd. The tags follow the four numbers in any order. If
-//! the first word after the numbers is not a known tag, the body is interpreted as commands, as in beanstalkd.
+//! commands and tags of a disabled extension behave as in beanstalkd. Tags follow the numbers, in any order. If the
+//! first word after the numbers is not a known tag, the body is interpreted as commands, as in beanstalkd.
 
 use crate::engine::{DedupKey, GroupTag, Name, Rate, Recurrence, Span, Tags, Tie, TubeSettings, MAX_REASON, MAX_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, push_tube_name, tube_name, unquote, upto, MAX_QUOTED_NAME};
@@ -84,7 +84,7 @@ pub enum Tagging {
     Garbage,
 }
 
-/// The maximum body of a schedule in bytes. Each run copies the body while all other clients wait.
+/// The maximum size of a schedule's body in bytes. Each run copies the body while all other clients wait.
 pub const MAX_SCHEDULE: u32 = 1 << 20;
 
 pub const TAGS: [(&[u8], Extension); 10] = [
@@ -201,7 +201,7 @@ fn read_tag(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// Returns `true` if the tags suit a schedule, which has a key, and no dependencies or failures.
+/// Returns `true` if the tags suit a schedule, which needs a key and has no dependencies or failed tries.
 fn may_recur(tags: &Tags) -> bool {
     let is_independent = tags.options.groups.iter().all(|tag| tag.tie == Tie::Member);
     tags.options.dedup_key != DedupKey::None
@@ -210,7 +210,7 @@ fn may_recur(tags: &Tags) -> bool {
         && tags.options.reason.is_none()
 }
 
-/// Parses a name such as `@daily`, or five fields, separated by spaces if quoted and otherwise by commas.
+/// Parses a name such as `@daily`, or five fields. Spaces separate the fields if the text is quoted, otherwise commas.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,
@@ -239,7 +239,7 @@ pub fn whole(value: &[u8]) -> Option<u32> {
     rest.is_empty().then_some(number)
 }
 
-/// Gearman clients can use any bytes in a key, but its length is limited.
+/// Accepts any bytes, because Gearman clients can use any bytes in a key, but limits the length.
 fn quoted_name(key: &[u8]) -> Option<Name> {
     (1..=MAX_QUOTED_NAME).contains(&key.len()).then(|| key.into())
 }

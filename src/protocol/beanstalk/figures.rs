@@ -53,7 +53,7 @@ type OfTube = fn(&TubeStats) -> u64;
 
 use FigureValue::{Micros, Number, Text, Truth, Word};
 
-/// Clients require beanstalkd's binlog keys even without a binlog. Other keys follow at the end.
+/// Clients require beanstalkd's binlog keys even without a binlog. Keys that beanstalkd lacks come last.
 #[rustfmt::skip]
 pub const SERVER_FIGURES: [(&str, OfServer); 73] = [
     ("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),

@@ -98,7 +98,7 @@ impl Decoder {
 
     /// Returns `None` if the line is incomplete, and `Some(None)` if decoding continues in the new `state`.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
-        // Command words contain no CR LF, so the command is known before the end of the line.
+        // No command word contains CR LF, so a match lies within the first line, even if the line is still incomplete.
         let row = row_of(input, limits.extensions);
         let max_length = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
         let window = upto(input, max_length);
@@ -169,7 +169,7 @@ impl Decoder {
     fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let (line, body) = match (line, Upload::begin(size as usize, limits.room)) {
             (line @ (Line::Put(..) | Line::Fail(..)), Some(body)) => (line, body),
-            // Report the failure without its reason if there is no memory for it.
+            // If there is no memory for the reason, report the failure without the reason.
             (line @ Line::Fail(..), None) => (line, Upload::skip(size.into())),
             (line, _) => (Line::Refused(line.refuse(reply::OUT_OF_MEMORY)), Upload::skip(size.into())),
         };

@@ -110,7 +110,7 @@ fn ignore(tube: &[u8], context: &mut Context, out: &mut Output) {
     }
 }
 
-/// As in beanstalkd, the command is unknown without an access file.
+/// Without an access file, the command is unknown, as in beanstalkd.
 fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     let Some(access) = &mut context.access else {
         reply::words(out, reply::UNKNOWN_COMMAND);
@@ -347,7 +347,7 @@ fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out
 }
 
 fn delete_batch(ids: &[JobId], at: &mut usize, deleted: &mut u64, context: &mut Context, out: &mut Output) -> Progress {
-    // The engine can remove the last reservation without moving others, so start with the last job.
+    // Start with the last ID, because the engine can remove a client's last reservation without moving the others.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
         *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
@@ -374,7 +374,7 @@ fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Fl
     Flow::Next
 }
 
-/// Shows the holder of the job if the holder is a client other than `requester`.
+/// Returns the statistics of a job, with the holder only if it is a client other than `requester`.
 pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);

@@ -1,4 +1,4 @@
-//! Parsed Gearman packets and text commands, the tubes and jobs that permission checks use, and the memory footprint.
+//! Parsed Gearman packets and text commands, with the tubes and jobs for permission checks, and the size in memory.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub enum Command {
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    // `Kind` is the reply to GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL.
+    // `Kind` is the type of the reply packet: JOB_ASSIGN, JOB_ASSIGN_UNIQ or JOB_ASSIGN_ALL.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),

@@ -13,7 +13,7 @@ const STEPS_PER_WORKER: u64 = 4;
 pub struct Cursor {
     /// The next connection, job or tube.
     next: u32,
-    /// The connection with an incomplete line, and the number of its functions that were sent.
+    /// The connection whose line is incomplete, and the number of functions already written to the line.
     functions: Option<(Handle<ClientId>, usize)>,
 }
 

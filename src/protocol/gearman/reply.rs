@@ -83,7 +83,7 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     handle
 }
 
-/// `figures`: 1 if known, 1 if running, numerator, denominator and, only for STATUS_RES_UNIQUE, waiting clients.
+/// `figures`: 1 if the job is known, 1 if it runs, numerator, denominator, waiting clients (only STATUS_RES_UNIQUE).
 pub fn status(out: &mut Output, kind: Kind, name: &[u8], figures: [u64; 5]) {
     let mut text = Vec::with_capacity(32);
     for number in upto(&figures, if kind == Kind::StatusResUnique { 5 } else { 4 }) {
@@ -99,10 +99,10 @@ pub const MAX_FUNCTION: usize = 512;
 pub const MAX_UNIQUE: usize = 64;
 /// The maximum length of a client ID in bytes: gearmand's `GEARMAND_SERVER_CON_ID_SIZE` without the NUL byte.
 pub const MAX_CLIENT_ID: usize = 127;
-/// The longest host name in bytes. With `H:`, a colon and 20 digits, a handle has at most 63 bytes, as documented.
+/// The maximum length of a host name in bytes. It limits a handle (`H:`, host name, colon, 20 digits) to 63 bytes.
 const MAX_HOST: usize = 40;
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
-/// The maximum length of a line in bytes, including the line end, which is the size of gearmand's receive buffer.
+/// The maximum length of a line in bytes, including the line end: the size of gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 
 fn is_special(byte: u8) -> bool {

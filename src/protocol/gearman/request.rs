@@ -1,5 +1,5 @@
-//! Decoder for packets and text commands. The first byte distinguishes packets from lines of text, as in gearmand.
-//! The search for arguments ends with the packet, so a wrong length cannot affect the following packets.
+//! Decoder for packets and text commands. The first byte distinguishes packets from lines of text, as in gearmand. The
+//! search for arguments stops at the end of the packet, so an error in a packet cannot affect later packets.
 
 use std::num::NonZeroU64;
 
@@ -13,9 +13,9 @@ use crate::protocol::text::{past, strtoll, upto, whole_number};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// The maximum length of all arguments in bytes, which is the size of gearmand's receive buffer.
+/// The maximum total length of the arguments in bytes: the size of gearmand's receive buffer.
 pub const MAX_HEAD: usize = 8192;
-/// Magic, type and length of 4 bytes each.
+/// The magic, the type and the length, of 4 bytes each.
 const HEADER: usize = 12;
 const MAX_ARGUMENTS: usize = 7;
 
@@ -294,7 +294,7 @@ fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     Ok(Command::Submit(submission))
 }
 
-/// Ignores the aggregator of the packet.
+/// Ignores the last argument of the packet, the aggregator.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
     if arg(args, 2).len() > MAX_FUNCTION {

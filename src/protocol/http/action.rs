@@ -68,7 +68,7 @@ pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -
 pub struct HttpTarget {
     pub id: Option<JobId>,
     pub tube: Option<Box<[u8]>>,
-    /// The tube for moved jobs or dead letters.
+    /// The tube to which the command moves jobs or dead letters.
     pub to: Option<Box<[u8]>>,
 }
 
@@ -214,7 +214,7 @@ impl Arguments<'_> {
         u32::try_from(seconds).map(|seconds| Span::from_secs(seconds.into())).map_err(|_| wrong(key))
     }
 
-    /// Parses `to`, the tube for moved jobs, and adds it to the target of the permission check.
+    /// Parses `to`, the tube to which jobs are moved, and adds it to the target of the permission check.
     pub fn destination(&mut self) -> Result<Box<[u8]>, Failure> {
         let to = new_tube(self.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
         if self.target.tube.as_ref() == Some(&to) {

@@ -51,14 +51,14 @@ impl JsonList {
     }
 }
 
-/// Returns the worst-case cost of a search for `filter` in `name`, as the number of output bytes that cost the same.
+/// Returns the worst-case cost of searching for `filter` in `name`, converted to a number of output bytes.
 fn cost(filter: &[u8], name: &[u8]) -> usize {
     (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }
 
 struct Listing<F> {
     list: JsonList,
-    /// The heap memory of `advance` in bytes.
+    /// The heap memory that `advance` uses, in bytes.
     size: usize,
     advance: F,
 }
@@ -96,7 +96,7 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
         return sorted::<TubeValues>(it, "");
     }
     let (limit, filter) = (it.limit(1000, 1000)?, it.filter());
-    // With many tubes, listing the tubes in the order of storage is fastest.
+    // Without `sort`, list tubes in the order of their storage, which is the fastest order for many tubes.
     let mut next = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
     listing(filter.len(), move |list, context| {
         let Context { engine, access, now, .. } = context;
@@ -119,10 +119,10 @@ pub trait Listed: Send + Sized {
     /// Returns the statistic's index, `Some(None)` for sorting by name, or `None` if `key` is unknown.
     fn figure(key: &[u8]) -> Option<Option<usize>>;
 
-    /// Offers matching items from number `from` on that the client may see, and updates `from`.
+    /// Offers the matching items that the client may see, starting at number `from`, and updates `from`.
     fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress;
 
-    /// Appends an item that still exists. Returns the added bytes.
+    /// Appends the item if it still exists. Returns the number of added bytes.
     fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
 }
 
@@ -299,7 +299,7 @@ pub struct JobRows {
 }
 
 impl JobRows {
-    /// `jobs` contains positions and IDs. A later page can start after any position.
+    /// `jobs` contains the position and the ID of each job. The next page can start after any of the positions.
     pub fn new(mut jobs: Vec<(u64, JobId)>, limit: usize) -> JobRows {
         let has_more = jobs.len() > limit;
         jobs.truncate(limit);

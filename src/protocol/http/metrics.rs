@@ -138,12 +138,12 @@ fn rank(tube: &TubeStats) -> u8 {
 
 #[derive(Debug, Default)]
 pub struct Scrape {
-    /// Shows this tube, or the tubes that match `filter` and have jobs in `state`.
+    /// The only tube to show. `None` shows the tubes that match `filter` and have jobs in `state`.
     only: Option<Box<[u8]>>,
     filter: Box<[u8]>,
     state: Option<State>,
     sums: VisibleSums,
-    /// Sums over the visible tubes. `None` before they are known, or if the client may see all tubes.
+    /// Sums over the visible tubes. `None` before the sums are known, or if the client may see all tubes.
     stats: Option<Stats>,
     next: u32,
     pass: u8,
@@ -153,7 +153,7 @@ pub struct Scrape {
     shown: BTreeSet<Box<[u8]>>,
     shown_count: usize,
     names_size: u64,
-    /// Searches all tubes together, and then each shown tube.
+    /// The search for the oldest jobs: first in all tubes together, and then in each shown tube.
     oldest: FindOldest,
     ages: Option<[Span; 3]>,
     /// In the order of `TUBES` and `GEARMAN`.
@@ -318,7 +318,7 @@ impl Server<'_> {
 struct Samples<'a> {
     text: &'a mut Vec<u8>,
     name: &'static str,
-    /// Labels of every sample, with a comma after each.
+    /// The labels of every sample. A comma follows each label.
     labels: &'a str,
 }
 
@@ -364,7 +364,7 @@ impl Samples<'_> {
         times.into_iter().for_each(|it| self.buckets(it.buckets(), it.samples(), it.sum_nanos));
     }
 
-    /// A bucket is a bound in nanoseconds and the number of shorter times.
+    /// A bucket consists of an upper bound in nanoseconds and the number of durations up to this bound.
     fn buckets(&mut self, buckets: impl Iterator<Item = (u64, u64)>, count: u64, sum: u128) {
         for (bound, shorter) in buckets {
             self.line("_bucket", &format!("le=\"{}\"", seconds(bound.into())), &shorter.to_string());

@@ -1,5 +1,5 @@
-//! The web page for operators. A browser runs only the built-in style and script, identified by their hashes, and never
-//! code in a tube name or a job body. The page must not refer to other servers.
+//! The web page for operators. A browser uses only the built-in style and script, identified by their hashes, and never
+//! runs code in a tube name or a job body. The page must not refer to other servers.
 
 /// The page without the indentation, the comments and most optional spaces of the source file.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]

@@ -12,7 +12,7 @@ pub const JSON: &str = "application/json";
 pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub const HTML: &str = "text/html; charset=utf-8";
 pub const TEXT: &str = "text/plain; charset=utf-8";
-/// The body of a job can have any content type.
+/// The body of a job can contain anything, so a browser must save the body instead of showing it.
 pub const BYTES: &str = "application/octet-stream\r\nContent-Disposition: attachment";
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
@@ -40,7 +40,7 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// The caller must append a body of `length` bytes, except for HEAD.
+/// The caller must append a body of `length` bytes, except for a HEAD request.
 fn head(out: &mut Output, status: u16, kind: &'static str, length: usize, request: &RequestHead) {
     let policy = if kind == HTML { page::policy() } else { POLICY.to_owned() };
     let advice = match status {
@@ -83,7 +83,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
         Denied::Unknown if request.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // Close the connection after a wrong token, to slow down guessing, and if the body of the request stays unread.
+    // Close the connection after a wrong token, to slow down guessing, and after a request whose body stays unread.
     let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
     failure(out, &Failure::new(status, text), &RequestHead { close: request.close || closes, ..request.clone() })
 }
@@ -107,7 +107,7 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     (JSON, body)
 }
 
-/// `key` names the number of changed jobs. `stopped` is the reason for an early stop.
+/// `key` is the JSON key of `count`, the number of changed jobs. `stopped` is the reason for an early stop.
 pub fn changed(key: &str, count: u64, stopped: Option<&str>) -> HttpAnswer {
     Ok(object(|members| {
         members.number(key, count);
@@ -146,9 +146,9 @@ impl Failure {
     }
 }
 
-/// The maximum number of displayed bytes of a body in a reply about one job.
+/// The maximum number of body bytes in a reply about one job.
 pub const MAX_BODY: usize = 64 * 1024;
-/// The maximum number of displayed bytes of a body in a list.
+/// The maximum number of body bytes for each job in a list.
 pub const MAX_LIST_BODY: usize = 120;
 
 pub type TubeValues = [u64; TUBE_FIGURES.len()];

@@ -15,7 +15,7 @@ use crate::protocol::{CommandId, Context, DecodeLimits, Decoded, Flow, LogSubjec
 pub const MAX_HEAD: usize = 8 * 1024;
 /// The maximum size of a JSON body in bytes. Larger jobs require another protocol.
 pub const MAX_BODY: usize = 1 << 20;
-/// A body of this many bytes is accepted without free memory, because its request may free memory.
+/// A body of at most this many bytes is accepted even if no memory is free, because the request may free memory.
 const SHORT_BODY: u64 = 4 * 1024;
 const MAX_HEADERS: usize = 64;
 

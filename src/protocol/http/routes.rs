@@ -101,7 +101,7 @@ pub struct Routed {
     pub action: Option<Box<dyn HttpAction>>,
 }
 
-/// `body` is `None` before a body is read, and empty if there is none.
+/// `body` is `None` if the body has not been read, and empty if the request has no body.
 pub fn parse(request: &RequestTarget, body: Option<&[u8]>, limits: &DecodeLimits) -> Result<Routed, Failure> {
     let rows = ROUTES.iter().enumerate();
     let mut rows = rows.filter_map(|(index, route)| Some((index, route, parts_of(route.path, request)?))).peekable();

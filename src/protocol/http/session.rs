@@ -48,7 +48,7 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
     }
 }
 
-/// `true` if the request concerns the queue of another server.
+/// `true` if this server is a standby and the request needs the queue, which another server has.
 fn is_standby(request: &Request, context: &Context) -> bool {
     let is_own = request.route().is_some_and(|route| matches!(route.word, "healthz" | "readyz" | "metrics"));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
@@ -83,7 +83,7 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
 
 fn is_known_host(host: &str, names: &[String]) -> bool {
     let (name, port) = match host.rsplit_once(':') {
-        // The last colon is part of an IPv6 address without a port.
+        // A `]` at the end means that the last colon is part of an IPv6 address without a port.
         Some((name, port)) if !port.ends_with(']') => (name, port),
         _ => (host, ""),
     };

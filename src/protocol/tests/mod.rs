@@ -2,7 +2,7 @@
 //!
 //! Owns the table of changes, each of which is combined with each command in `rows`. The test limits the work between
 //! two interruptions, checks the queue after each interruption, and finally checks the number of interruptions and the
-//! reply. It fails if a kind of long command or deferred work does not occur.
+//! reply. The test fails if a kind of long command or deferred work does not occur.
 
 pub mod pieces;
 mod rows;
@@ -266,7 +266,7 @@ impl World {
             peer.expect("an existing client").received.extend(out.chunks().flatten());
         }
         self.seen.extend(self.engine.deferred_kinds().map(str::to_owned));
-        // A complete check of the queue takes much longer than one part of a command.
+        // Check only some deliveries, because a check of the queue takes much longer than one part of a command.
         self.deliveries += 1;
         if self.is_checked && (self.deliveries < 8 || self.deliveries % 8 == 0) {
             self.engine.check();

@@ -67,7 +67,7 @@ impl World {
         Some(format!("{head}{length}{body}").into_bytes())
     }
 
-    /// Makes several clients wait for the outcome of a reserved job, and returns its ID.
+    /// Makes several clients wait for the outcome of a reserved job, and returns the job's ID.
     fn await_held(&mut self) -> Option<u64> {
         let id = self.ids(State::Reserved).first().copied()?;
         for _ in 0..SIZE {

@@ -1,5 +1,5 @@
-//! Parsed Workq requests, the table of commands, and the parsers. The order of checks determines the error that a
-//! client receives, and is that of the original server: number of arguments, size, data, number of flags, each field.
+//! Parsed Workq requests, the table of commands, and the parsers. The first failed check determines the error, so the
+//! checks have the order of the original server: number of arguments, size, data, number of flags, each field.
 
 use super::fields::{self, find};
 use super::reply::{self, Words};
@@ -103,7 +103,7 @@ pub struct CommandRow {
     min_arguments: usize,
     max_arguments: usize,
     flags: usize,
-    /// The error for an invalid size, which is the last argument, or for a missing CR LF. `None` without data.
+    /// The error for an invalid size (the last argument) or a missing CR LF. `None` if the command has no data.
     pub data: Option<Words>,
     parse: fn(&Line) -> Result<Command, Words>,
 }

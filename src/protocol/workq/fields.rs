@@ -104,7 +104,7 @@ pub fn limit(text: &[u8]) -> Result<usize, Words> {
 const NANOS: u64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 
-/// Returns nanoseconds since 1970, possibly negative. Rejects offsets except `Z`, leap seconds and invalid dates.
+/// Returns nanoseconds since 1970, possibly negative. Rejects leap seconds, invalid dates, and offsets except `Z`.
 pub fn parse_time(text: &[u8]) -> Option<i128> {
     let (seconds, behind) = text.split_at_checked(19)?;
     let shape = b"dddd-dd-ddTdd:dd:dd";
@@ -137,7 +137,7 @@ pub fn push_time(out: &mut Vec<u8>, time: Time) {
     out.push(b'Z');
 }
 
-/// `beanpol` in ASCII, but the high half of the last byte is UUID version 4, because some clients accept no other.
+/// `beanpol` in ASCII, except that the high half of the last byte is UUID version 4, which some clients require.
 const PREFIX: [u8; 7] = *b"beanpoL";
 /// The eighth byte. Its two low bits are XORed with the two high bits of the job ID.
 const LETTER: u8 = b'e';
@@ -171,7 +171,7 @@ fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
 
-/// Returns the UUID of a job without a UUID from a client. The UUID survives a restart.
+/// Returns the UUID of a job for which no client has chosen a UUID. A restart does not change the UUID.
 pub fn derive(id: JobId) -> Uuid {
     let mut uuid = [0; 16];
     uuid[..7].copy_from_slice(&PREFIX);

@@ -63,7 +63,7 @@ pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyR
     part(out, payload, 0..payload.len());
 }
 
-/// The caller must append `length` bytes of result.
+/// The caller must append the result, which has `length` bytes.
 pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     count(out, 1);
     let text = out.text();

@@ -76,7 +76,7 @@ fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output)
     reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
 }
 
-/// Returns `None` if the job has expired. The result is less than `Time::NEVER`, which means that a job never starts.
+/// Returns `None` if the job has expired. Never returns `Time::NEVER`, because a job with this time would never start.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);
     let is_expired = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());

@@ -102,7 +102,7 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // Schedule another check, because the check after the removal of the client did not count this memory as free.
+        // Check for freed memory again, because the check after the client's removal did not count this memory as free.
         hub.alarm.advance(hub.next_give_back(hub.clock.now()));
     }
 

@@ -181,7 +181,7 @@ fn clients_that_hang_up_do_not_affect_others() {
     for (client, text) in [PUT, "reserve\r\n", "peek 1\r\n", PUT].iter().enumerate() {
         scene.say(client, text);
     }
-    // The second client hangs up after its command was read, and before it is executed.
+    // The second client hangs up after the server has read its command and before the server executes it.
     scene.thread.wait(&mut Events::with_capacity(EVENTS), Some(Duration::ZERO));
     scene.thread.scratch.is_shared = true;
     let readiness = Readiness { readable: true, ..Readiness::default() };
@@ -193,7 +193,7 @@ fn clients_that_hang_up_do_not_affect_others() {
     scene.thread.run_shared();
     assert_eq!(scene.thread.connections.len(), 3);
     assert_eq!(scene.all_heard(), ["INSERTED 1\r\nINSERTED 2\r\n", "FOUND 1 1\r\na\r\n", "INSERTED 3\r\n"]);
-    // The job of the disconnected client is available again. Two others hang up before the server reads their commands.
+    // The disconnected client's job is ready again. Two other clients hang up before the server reads their commands.
     (0..3).for_each(|client| scene.say(client, ["reserve-with-timeout 0\r\n", PUT, "delete 2\r\n"][client]));
     scene.clients.truncate(1);
     scene.rest();

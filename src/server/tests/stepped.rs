@@ -102,7 +102,7 @@ impl Stepped {
         left
     }
 
-    /// Advances the time by `span`. A server with `whole` processes every deadline at its own time.
+    /// Advances the time by `span`. A server started with `whole` processes every deadline at its own time.
     pub fn pass(&mut self, span: Span) {
         if self.hub.clock.is_manual() {
             return self.hub.pass(span);
