@@ -85,7 +85,7 @@ fn origin(path: String, reexports: &BTreeMap<String, String>) -> String {
 fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
     let (mut definitions, reexports) = (definitions(&sources), reexports(&sources));
-    definitions.retain(|_, module| module.starts_with("engine/") && !module.starts_with("engine/tests"));
+    definitions.retain(|_, module| !module.starts_with("engine/tests"));
     let modules: BTreeSet<String> = sources.iter().map(|source| module(&source.path)).collect();
     let is_folder = |name: &str| modules.iter().any(|other| other.starts_with(&format!("{name}/")));
     let component = |name: &str| component_of(&name.split('/').collect::<Vec<_>>());
