@@ -344,20 +344,19 @@ impl Wal {
     }
 
     fn drop_retired(&self, access: &impl JournalAccess) -> bool {
-        let (mut removed, mut retry) = (false, true);
+        let (mut removed, mut last) = (false, Ok(()));
         // Rewritten records must be synced in every mode before the original records are removed.
         let synced = self.writer.lock().synced;
-        while let Some(retired) = access.with(|journal, _| journal.next_retired(synced, retry)) {
+        while let Some(retired) = access.with(|journal, _| journal.next_retired(synced, &last)) {
             let name = segment_name(retired.number);
             let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };
-            let error = dropped.err().filter(|error| error.kind() != io::ErrorKind::NotFound);
-            retry = error.is_none();
-            removed |= retry;
+            last = dropped.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) });
+            removed |= last.is_ok();
             // Later segments contain the deletes of this segment's jobs, but can be removed anyway: a synced record
             // states that this segment is not needed. A power failure that undoes one removal has the same effect.
-            let stuck = access.with(|journal, _| journal.gone(retired, error.is_some()));
+            let stuck = access.with(|journal, _| journal.finish_removal(retired, &last));
             let was_stuck = self.stuck.swap(stuck, Ordering::Relaxed);
-            if let Some(error) = error.filter(|_| !was_stuck) {
+            if let (Err(error), false) = (&last, was_stuck) {
                 log::warn!("{name}: cannot be removed: {error}");
             }
         }

@@ -208,13 +208,13 @@ impl Journal {
     }
 
     /// Returns the next segment to remove, in order. Records `synced` first: a new segment's header states that the
-    /// removed segments are not needed, and must also state that the record which allowed their removal is synced. With
-    /// `retry`, a segment that could not be removed comes first.
-    pub fn next_retired(&mut self, synced: Synced, retry: bool) -> Option<Retired> {
+    /// removed segments are not needed, and must also state that the record which allowed their removal is synced.
+    /// Unless the `last` removal failed, a segment that could not be removed comes first.
+    pub fn next_retired(&mut self, synced: Synced, last: &std::io::Result<()>) -> Option<Retired> {
         if synced.position > self.synced.position {
             self.is_synced(synced);
         }
-        if let Some(stuck) = retry.then(|| self.stuck.pop_front()).flatten() {
+        if let Some(stuck) = last.is_ok().then(|| self.stuck.pop_front()).flatten() {
             self.stuck_bytes -= stuck.bytes;
             self.retiring += stuck.bytes;
             self.retired.push_front(stuck);
@@ -222,13 +222,13 @@ impl Journal {
         self.retired.front().filter(|retired| retired.after <= synced.position).copied()
     }
 
-    /// `stuck` is `true` if the file could not be removed. Returns `true` if any such file is left.
-    pub fn gone(&mut self, gone: Retired, stuck: bool) -> bool {
+    /// Returns `true` if any file is left that could not be removed.
+    pub fn finish_removal(&mut self, gone: Retired, removal: &std::io::Result<()>) -> bool {
         if self.retired.front() == Some(&gone) {
             self.retired.pop_front();
             self.retiring -= gone.bytes;
-            self.stuck.extend(stuck.then_some(gone));
-            self.stuck_bytes += if stuck { gone.bytes } else { 0 };
+            self.stuck.extend(removal.is_err().then_some(gone));
+            self.stuck_bytes += if removal.is_err() { gone.bytes } else { 0 };
         }
         !self.stuck.is_empty()
     }

@@ -245,8 +245,8 @@ fn maintenance_is_needed_for_retired_wanted_or_excess_segments() {
     journal.old = 0;
     journal.abandon_prepared();
     assert!(journal.needs_maintenance());
-    let retired = journal.next_retired(up_to(0), true).expect("the one that was prepared");
-    journal.gone(retired, false);
+    let retired = journal.next_retired(up_to(0), &Ok(())).expect("the one that was prepared");
+    journal.finish_removal(retired, &Ok(()));
     assert!(!journal.needs_maintenance());
     use_bytes(&mut journal, SIZE);
     assert!(journal.wanted() && journal.needs_maintenance());
@@ -430,8 +430,8 @@ fn prepared_segments_that_are_given_up_still_take_space_until_they_are_gone() {
     let disk = journal.disk();
     journal.abandon_prepared();
     assert_eq!((journal.ahead(), journal.disk(), journal.unusual), (ahead, disk, 0));
-    while let Some(retired) = journal.next_retired(up_to(0), true) {
-        journal.gone(retired, false);
+    while let Some(retired) = journal.next_retired(up_to(0), &Ok(())) {
+        journal.finish_removal(retired, &Ok(()));
     }
     assert_eq!(journal.disk(), SIZE);
 }
@@ -471,9 +471,9 @@ fn records_of_removed_segments_leave_space_for_the_last_record() {
         assert!(!journal.compact(&engine().0));
         assert_eq!((journal.stats().oldest, journal.stats().current), (2, current));
         let end = up_to(journal.position);
-        let retired = journal.next_retired(end, true).expect("the first segment");
+        let retired = journal.next_retired(end, &Ok(())).expect("the first segment");
         assert_eq!((retired.number, retired.after, journal.demanded), (1, journal.position, journal.position));
-        assert_eq!(journal.next_retired(up_to(retired.after - 1), true), None);
+        assert_eq!(journal.next_retired(up_to(retired.after - 1), &Ok(())), None);
         assert_eq!(journal.synced, end, "the next header states what allowed the removal");
     }
 }
