@@ -3,8 +3,8 @@
 //! Acknowledged changes must survive any failure of the process, the power or the disk, and the log must stay within
 //! its size bound. Everything runs in memory and is derived from seeds, so failures are reproducible. `disk` simulates
 //! the disk, and `driver` simulates the server. `options` adds jobs with options, and `tagged_lives` adds jobs with
-//! tags. `model` and `snapshots` predict the recovered state. `counts` predicts nothing, but counts how often groups
-//! are released and schedules run. `lines` captures the log messages for operators.
+//! tags. `model` and `snapshots` predict the recovered state. `counts` does not predict the state, but counts the
+//! releases of dependent jobs and the runs of schedules. `lines` captures the log messages for operators.
 
 #[path = "crash/disk.rs"]
 mod disk;

@@ -1,8 +1,8 @@
 //! Tests the size of the log on the disk under many kinds of load.
 //!
 //! The bound is twice the size of the live jobs plus two segments. Before every operation, the tests check the bound
-//! for the log's own statistics and for the total size of the files. They print the worst case. The variable
-//! `BEANPOLE_STEPS` makes the tests longer.
+//! for the log's own statistics and for the total size of the files. They print the worst case. The environment
+//! variable `BEANPOLE_STEPS` sets the number of steps.
 
 use std::collections::VecDeque;
 
@@ -220,11 +220,11 @@ fn large_jobs_among_very_many_small_ones() {
         assert!(written < 2 * live + 20_000, "{written} bytes were written for {live} bytes of jobs");
     }
     ids.iter().step_by(7).for_each(|id| watch.delete(*id));
-    // The job of an unfinished put already has a segment, but is not live yet.
+    // An unfinished put already occupies space in a segment, but its job does not count as live yet.
     assert!(watch.above <= length as i64, "{} bytes above the bound", watch.above);
 }
 
-/// Jobs fail often, and complete with increasingly large results. Some are first buried, leased or canceled.
+/// Jobs fail often, and complete with increasingly large results. Some jobs are buried, leased or canceled first.
 #[test]
 fn growing_outcomes_and_many_attempts() {
     for segment in [4096, 65_536] {

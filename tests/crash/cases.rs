@@ -108,7 +108,7 @@ fn a_damaged_header_does_not_cause_reused_ids() {
         let disk = disk.kill(1);
         let mut deletes = false;
         disk.alter(&current, |bytes| {
-            // The segment number in both copies of the header.
+            // Overwrites the segment number in both copies of the header.
             [20..28, 116..124].into_iter().for_each(|number| bytes[number].fill(0xff));
             deletes = bytes[HEADER..].iter().any(|&byte| byte != 0);
         });
@@ -132,7 +132,7 @@ fn segments_are_removed_from_the_oldest_on() {
     }
 }
 
-/// Puts a job whose record is not on the disk. A worker may nevertheless have received the job's ID.
+/// Puts a job, but does not write its record to the disk. A worker may nevertheless have received the job's ID.
 fn put_unseen(life: &mut Life) -> u64 {
     let client = life.first_client();
     life.put(client, b"t", 1, Span::ZERO).expect("room")
@@ -198,7 +198,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_completely_full_segment() {
                 });
             }
             assert!(first.wal.write(&first.access) && first.wal.sync(&first.access));
-            // The record of a delete ends with zero bytes, which belong to the job ID.
+            // The record of a delete ends with the job ID, whose last bytes are zero.
             let end = disk.bytes("segment.0000000001").iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 8);
             nearly += u64::from((1024 - 17..=1024).contains(&end));
             let id = put_unseen(&mut first);
@@ -215,7 +215,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_segment_grew() {
         let mut first = Life::begin(disk.clone(), settings(512, mode), dawn(), 1).expect("a log");
         first.settle();
         keep(&mut first);
-        // After this failure, all later changes are written to one new segment.
+        // After this failure, the log writes all later changes to one new segment.
         disk.fail(Operation::Write, EIO, 1);
         assert!(!first.wal.write(&first.access));
         first.wal.maintain(&first.access, true);
@@ -272,7 +272,7 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
     assert_eq!(life.wal.durable(), life.access.0.borrow().0.position);
-    // The log's threads write large amounts. A slow write of a large amount does not show that the disk is slow.
+    // The log's threads execute large writes. A slow large write does not show that the disk is slow.
     put_one(&mut life, 2 << 20);
     assert!(!life.wal.write_promptly(&life.access) && life.wal.write(&life.access));
     assert!(life.wal.durable() < life.access.0.borrow().0.position);
@@ -284,7 +284,7 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     }
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((false, false), true));
-    // On a slow disk, the log's thread executes some writes, and so detects when the disk is fast again.
+    // On a slow disk, the log's threads execute the writes, and so detect that the disk is fast again.
     disk.slow_down(Duration::ZERO);
     for _ in 0..10 {
         put_one(&mut life, 10);
@@ -337,7 +337,7 @@ fn an_unremovable_segment_blocks_no_other_and_its_jobs_stay_deleted() {
             assert_eq!((now.stuck, now.disk), (1, disk.used("segment.")), "{mode:?} {round}: {now:?}");
             assert!(now.disk - kept <= 2 * now.live + 2 * SIZE, "{mode:?} {round}: {now:?}");
         }
-        // The file can be removed again only while no server runs.
+        // In these copies, removing the file succeeds again. The server must remove it at its start.
         let cut = (mode == SyncMode::Always).then(|| disk.power_cut(1));
         for after in cut.into_iter().chain([disk.kill(1)]) {
             after.heal();
@@ -363,7 +363,7 @@ fn the_log_is_full_until_space_is_available() {
     let client = life.first_client();
     while life.put(client, b"default", 1, Span::ZERO).is_some() {}
     assert!(life.wal.is_full() && life.health() == Health::Full);
-    // The new segment is already filled with zeros.
+    // The prepared segment is already filled with zeros, so this maintenance has nothing to do.
     let operations = disk.operations();
     life.wal.maintain(&life.access, false);
     assert_eq!(disk.operations(), operations);

@@ -1,8 +1,8 @@
-//! Crashes a server at very many moments while groups and schedules are in use, and counts releases and runs.
+//! Crashes a server at very many moments, and counts the releases of dependent jobs and the runs of schedules.
 //!
 //! Owns a book that records what a producer, a worker and the schedules have done, without using the engine's rules.
 //! Each dependent must be released once, after the last member of its batch has ended. Each due time of a schedule must
-//! result in one copy, or in one skipped run while the last copy exists.
+//! result in one copy, or in one skipped run if the previous copy still exists.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use crate::disk::Disk;
 use crate::driver::{dawn, settings, Life};
 use crate::random::Random;
 
-/// The maximum number of kills. There are fewer power failures, because other tests have many.
+/// The maximum number of kills. The number of power failures is lower, because other tests simulate many of them.
 const POINTS: u64 = 10_000;
 
 const SCHEDULES: usize = 3;
 
-/// The interval of the first schedule in seconds. The intervals of the other schedules are multiples of this interval.
+/// The interval of the first schedule, in seconds. The intervals of the other schedules are multiples of it.
 const EVERY: u64 = 2;
 
-/// Log space, in bytes, sufficient for any step.
+/// The log space, in bytes, that suffices for any step.
 const ROOM: u64 = 4000;
 
-/// A job that was put, with the log positions of the put and the delete. After a restart, 0 replaces the positions.
+/// A job that was put, with the log positions of the put and the delete. A restart sets the positions to 0.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     id: u64,
@@ -65,7 +65,7 @@ fn size(batch: u64) -> u64 {
     1 + batch % 5
 }
 
-/// Returns the names of a batch's jobs in the order of their puts. The dependent (`d`) is the first or the last job.
+/// Returns the names of a batch's jobs in the order of the puts. The dependent (`d`) is the first or the last job.
 fn names(batch: u64) -> Vec<String> {
     let mut names: Vec<String> = (0..size(batch)).map(|number| format!("m{batch}.{number}")).collect();
     names.insert(if batch % 2 == 0 { 0 } else { names.len() }, format!("d{batch}"));
@@ -190,8 +190,8 @@ fn produce(life: &mut Life, book: &mut Book) {
     }
 }
 
-/// Waits until all puts are durable, then reserves a job and usually deletes it. Because of the wait, a job that does
-/// not exist after a crash has either ended or was never put.
+/// Waits until all puts are durable, then reserves a job and usually deletes it. Because of the wait, a crash never
+/// loses the put of a job that has ended.
 fn work(life: &mut Life, book: &mut Book, totals: &mut Totals) {
     let durable = |life: &Life| life.wal.durable().min(life.wal.synced());
     if book.jobs.values().any(|entry| entry.put > durable(life)) {
@@ -296,7 +296,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, totals: &mut Totals) {
         let started = running.take().map_or_else(|| Life::begin(disk.clone(), how, now, seed + crash), Ok);
         if let Ok(mut life) = started {
             if crash > 0 {
-                // If a crash has stored only one copy of a header, the server reports damage after the next crash.
+                // If a crash leaves only one intact copy of a header, the server reports the damage at a later start.
                 let problems = &life.report.problems;
                 assert!(problems.iter().all(|problem| problem.ends_with("; nothing is lost")), "{problems:?}");
                 book.restart(&life.access.0.borrow().1, safe);

@@ -1,6 +1,6 @@
-//! Crashes the server at every possible moment. Every acknowledged job must exist afterwards.
+//! Crashes the server at every possible moment. No durable change may be lost.
 //!
-//! The variable `BEANPOLE_CRASHES` sets the number of crash points for each kind of crash.
+//! The environment variable `BEANPOLE_CRASHES` sets the number of crash points for each kind of crash.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Span;
@@ -87,7 +87,7 @@ fn operations(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
 }
 
 fn at_every_operation(mode: SyncMode, end: End) {
-    // The mode with the strongest guarantee crashes at every operation, the others at a quarter of the operations.
+    // The number of crash points is highest for the mode and the kind of crash with the strongest guarantee.
     let share = if (mode, end) == (SyncMode::Always, End::PowerCut) { 1 } else { 4 };
     let (configured, mut done) = (configured().div_ceil(share), 0);
     let mut seed = 1;

@@ -1,7 +1,7 @@
 //! Tests segments that are damaged while the server is down.
 //!
-//! The server must keep all readable records, report the others, and rename the damaged file instead of removing it.
-//! Strict mode must refuse to start.
+//! The server must keep all readable records, report the damaged bytes, and rename the damaged file instead of removing
+//! it. Strict mode must refuse to start.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::driver::{dawn, settings, start, Life};
 use crate::format;
 use crate::random::Random;
 
-/// The log records its sync position at least once for each 4 KiB.
+/// The log records its sync position at least once per 4 KiB.
 const SYNCED_EVERY: usize = 4096;
 
 fn number(name: &str) -> Option<u64> {
@@ -86,7 +86,7 @@ fn damaged_life(seed: u64) -> bool {
     let mut life = Life::begin(Disk::new(seed), how, dawn(), seed).expect("an empty log");
     (0..300 + seed % 200).for_each(|_| life.step());
     life.settle();
-    // Some logs lack the record of a clean stop, which declares everything durable and changes the treatment of damage.
+    // Some logs lack the record of a clean stop. This record declares everything durable.
     if seed % 4 > 0 {
         life.wal.close(&life.access, life.now);
     }

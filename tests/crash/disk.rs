@@ -1,8 +1,8 @@
 //! A simulated disk in memory, with the faults of real disks.
 //!
-//! Owns the durable and the unsynced contents of each file. On request, the disk loses, tears, rejects or fails writes.
-//! The same seed always has the same effect. Creating, renaming and removing files is durable immediately, as the
-//! `Storage` trait requires. Must not depend on the meaning of the bytes.
+//! Owns the durable and the unsynced contents of each file. On request, the disk loses or tears writes, or returns
+//! errors. The same seed always causes the same losses. Creating, renaming and removing files is durable immediately,
+//! as the `Storage` trait requires. Must not depend on the meaning of the bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -33,7 +33,7 @@ pub const EIO: i32 = 5;
 /// The size of a sector in bytes. A real disk writes a sector completely or not at all.
 const SECTOR: usize = 512;
 
-/// A change to a file that is not durable yet.
+/// A nondurable change to a file.
 #[derive(Clone, Debug)]
 enum Change {
     Write(usize, Vec<u8>),
@@ -71,13 +71,13 @@ struct State {
     /// The file whose removal fails.
     unremovable: Option<String>,
     operations: u64,
-    /// The operation at which the disk stops.
+    /// The number of the operation at which the disk stops.
     crash_at: u64,
     crashed: bool,
     random: Random,
     /// The total number of bytes read, and the size of the largest read in bytes.
     reads: (u64, usize),
-    /// The disk's own clock, and the additional time of each write and sync.
+    /// The disk's own clock, and the time by which each write and sync advances the clock.
     clock: (Instant, Duration),
 }
 
@@ -90,7 +90,7 @@ pub struct Disk(Arc<Mutex<State>>);
 pub enum Cut {
     Nothing,
     All,
-    /// A prefix of the changes, whose last change can be incomplete.
+    /// A prefix of the changes. The last change of the prefix can be incomplete.
     Prefix,
     /// A random set of sectors.
     Sectors,
@@ -122,7 +122,7 @@ impl File {
         pending.iter().for_each(|change| File::apply(&mut self.durable, change));
     }
 
-    /// Simulates a power failure of this file: keeps a part of the unsynced changes.
+    /// Simulates a power failure: keeps a part of the file's unsynced changes.
     fn cut(&mut self, cut: Cut, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
         let kept = match cut {
@@ -400,7 +400,7 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // Loses the unsynced data. Without `forget`, reads still return it, as in Linux after a failed sync.
+                // Loses the unsynced data. Without `forget`, reads still return the data, as on Linux.
                 let forget = self.random.once_in(2);
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.pending.clear();

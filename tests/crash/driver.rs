@@ -97,7 +97,7 @@ pub struct Life {
     pub counts_syncs: bool,
     /// `true` to sync only when an operation requires it.
     pub leaves_syncs: bool,
-    /// The states of the queue after each operation, if they are recorded.
+    /// The state of the queue after each operation, or `None` if the test does not record the states.
     pub snapshots: Option<Snapshots>,
 }
 
@@ -113,7 +113,7 @@ pub fn start(
 }
 
 impl Life {
-    /// Recovers a queue and connects random clients.
+    /// Recovers a queue, and connects one client for each of [`RESERVE_POLICIES`]. `seed` determines the operations.
     pub fn begin(disk: Disk, settings: BinlogSettings, now: Time, seed: u64) -> Result<Life, OpenError> {
         let (mut engine, journal, wal, report) = start(&disk, settings, now)?;
         let refused = journal.health == Health::Failing;
@@ -316,7 +316,7 @@ impl Life {
         self.advance();
     }
 
-    /// Informs the model up to which position the changes are durable.
+    /// Reports to the model the log position up to which all changes are durable.
     fn advance(&mut self) {
         self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }
@@ -327,8 +327,8 @@ impl Life {
             let more = self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             let pending = self.access.with(|journal, _| journal.position) > self.wal.written();
-            // A retired segment is removed one round after the log has become durable, so nothing is left to do after
-            // two idle rounds.
+            // The log removes a retired segment one round after all changes are durable, so two idle rounds complete
+            // the work.
             idle += usize::from(!more && !pending);
             if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
                 break;

@@ -107,7 +107,7 @@ fn a_full_disk_accepts_all_deletes_and_recovers() {
     }
 }
 
-/// Fills the disk with jobs that expire, until the log has space for no more results.
+/// Fills the disk with jobs that expire, until the log has no space for further results.
 fn fill_with_options(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
@@ -128,7 +128,7 @@ fn fill_with_options(life: &mut Life) -> Vec<JobId> {
 }
 
 impl Life {
-    /// Describes the state of a job, with the numbers of its reservations, lost reservations and failures.
+    /// Describes a job: its state, the numbers of its reservations, lost reservations and failures, and its outcome.
     fn look(&self, job: JobId) -> String {
         let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
@@ -192,7 +192,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
     }
 }
 
-/// Sometimes makes a disk operation fail, once or repeatedly, limits the disk's capacity, or ends all faults.
+/// In some calls, makes a disk operation fail once or repeatedly, limits the disk's capacity, or ends all faults.
 fn misfortune(life: &mut Life, random: &mut Random) {
     let disk = life.disk.clone();
     match random.below(40) {
@@ -249,7 +249,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
         "seed {seed}: {used} bytes are used, and {} known of",
         stats.disk
     );
-    // Beyond the usual bound, a record can be as large as a segment, and copies of pauses can fill half of a segment.
+    // In addition to the usual bound, a record can fill a segment, and copies of pauses can fill half of a segment.
     assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
     cuts + 1
 }
@@ -305,7 +305,7 @@ fn a_large_kick_on_a_full_disk_leaves_space_for_deletes() {
             life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
             life.settle();
         }
-        // The disk is full from now on, but the log has not noticed it yet.
+        // The disk is full from now on, but the log has not detected this yet.
         disk.set_capacity(disk.used(""));
         assert_eq!(life.health(), Health::Ok);
         assert!(life.kick_all(client) < size / 4, "seed {seed}: there is no room for all");

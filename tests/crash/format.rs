@@ -56,8 +56,8 @@ pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
     epoch_header(segment, numbers, [0; 2])
 }
 
-/// Like `header`, with two epochs: of the process that started the segment, and of the process that wrote the preceding
-/// data.
+/// Like `header`, with the epochs of two processes: the process that started the segment, and the process that wrote
+/// the preceding data.
 pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Vec<u8> {
     let mut bytes = b"beanpole\x03\0\0\0".to_vec();
     for number in [segment.log, segment.number].into_iter().chain(numbers).chain(epochs) {
@@ -176,7 +176,7 @@ impl Job {
         (id, job)
     }
 
-    /// Decodes a job with the fields that only some jobs have.
+    /// Decodes a job, including the fields that only some jobs have.
     fn read(kind: u8, rest: &[u8]) -> Job {
         if kind.is_ascii_uppercase() {
             return Job { body: rest.to_vec(), ..Job::default() };
@@ -233,8 +233,8 @@ impl Job {
     }
 }
 
-/// Returns the jobs by ID. Reads up to the first gap that the log does not declare synced. Ignores segments that the
-/// log no longer needs.
+/// Returns the jobs by ID. Stops at the first gap at or after the last synced position. Ignores segments that the log
+/// no longer needs.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     let headers = || segments.iter().filter_map(|(_, bytes)| read_header(bytes));
     let Some(log) = headers().next().map(|header| header.log) else { return BTreeMap::new() };
@@ -254,7 +254,7 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     jobs
 }
 
-/// Passes the segment, the kind and the payload of each record before the end of the log to `visit`.
+/// Calls `visit` with the segment, the kind and the payload of each record before the end of the log.
 fn counted(log: u64, used: &[&(u64, Vec<u8>)], visit: &mut dyn FnMut(u64, u8, &[u8])) {
     let synced = used.iter().map(|(segment, bytes)| last_synced(Segment { log, number: *segment }, bytes)).max();
     let is_end = |gap: (u64, usize)| synced.unwrap_or_default() <= (gap.0, gap.1 as u64);

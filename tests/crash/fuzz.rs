@@ -217,7 +217,7 @@ fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) 
     let reducer = random.below(3) as usize;
     payload.extend((dedup_key as u16).to_le_bytes());
     payload.extend((reducer as u16).to_le_bytes());
-    // With few different values, duplicates are likely.
+    // With only two different values, duplicates are likely.
     payload.extend(std::iter::repeat_n(random.next() as u8 & 1, dedup_key));
     payload.extend(random.bytes(reducer));
 }

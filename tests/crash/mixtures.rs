@@ -1,8 +1,8 @@
 //! Tests logs whose files are from different times or from diverged servers, and damage at random places.
 //!
 //! From a mixture of files, the server must recover a state that the queue once had, or must report damage. One damaged
-//! byte must affect at most the record that contains it, and IDs must not be reused. The variable `MIXTURES` sets the
-//! number of samples.
+//! byte must affect at most the record that contains it, and IDs must not be reused. The environment variable
+//! `MIXTURES` sets the number of samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,7 +24,7 @@ type Stored = BTreeMap<String, String>;
 
 const SIZE: u64 = 4096;
 
-/// All kinds of records except `I`, which reserves IDs and requires half a million jobs.
+/// All kinds of records except `I`, which reserves IDs. The log writes this record only after half a million jobs.
 const KINDS: &str = "PJpjcRLBKXATUsODMWQEZVFYNCSGH";
 
 /// The size of the record of a clean stop in bytes.
@@ -58,7 +58,7 @@ fn stored(engine: &Engine) -> Stored {
     stored
 }
 
-/// Recovers a queue. Returns the contents and the reported problems. Checks that no ID can be reused.
+/// Recovers a queue. Returns the queue's contents and the reported problems. Checks that no ID can be reused.
 fn look(files: &Files) -> Result<(Stored, Vec<String>), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
@@ -109,8 +109,8 @@ impl Past {
         (past, disk)
     }
 
-    /// Records the state that a recovery of the disk would restore. If the server has started new segments, also
-    /// records the state at the end of each segment that precedes one of them.
+    /// Records the state that a recovery of the disk would restore. If the server has started new segments since the
+    /// last call, also records the state at the start of each of these segments.
     fn recover(&mut self, disk: &Disk) {
         let (files, before) = (files(disk), self.files.last().cloned().unwrap_or_default());
         let newest = |files: &Files| files.iter().rfind(|(_, bytes)| used(bytes) > 0).map_or(0, |(number, _)| *number);
@@ -235,7 +235,7 @@ struct Moment {
 }
 
 /// Runs one server that continuously rewrites and removes segments. Returns the states of the queue in order, and the
-/// moments between the steps of the log's threads.
+/// moment after each step of the log's threads.
 fn moments(size: u64, seed: u64) -> (Vec<Stored>, Vec<Moment>) {
     let disk = Disk::new(seed);
     let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("a log");
@@ -363,7 +363,7 @@ impl Varied {
         assert!(read <= 8 * self.bytes() + (1 << 20), "{read} bytes read of {}: {what}", self.bytes());
         assert!(max <= 1 << 20, "{max} bytes read at once: {what}");
         let found = found?;
-        // Without any header, no record can be read, and the highest ID is a guess.
+        // Without any header, no record can be read, and the server can only guess the highest ID.
         let has_header = |(number, bytes): (&u64, &Vec<u8>)| {
             self.files.contains_key(number) && used(bytes) > 0 && used(&bytes[..HEADER]) > 0
         };
@@ -401,7 +401,7 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Passes logs of one segment, of several segments, and of at least twenty segments to `each`.
+/// Calls `each` with logs of one segment, of several segments, and of at least twenty segments.
 fn folders(keeps_past: bool, mut each: impl FnMut(&Varied, &mut Random)) {
     let (mut random, mut kinds, mut counts) = (Random::new(3), BTreeSet::new(), BTreeSet::new());
     for (size, steps, more) in [(1 << 17, 8, 0), (1 << 17, 60, 0), (6000, 40, 0), (700, 40, 45)] {
@@ -453,7 +453,7 @@ fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
         let hit = varied.records(number).into_iter().find(|(_, range)| range.contains(&place));
         let case = format!("{case}, in {hit:?}: {problems:?}, {changed:?}");
         let count = |kind: &str| changed.iter().filter(|name| name.starts_with(kind)).count();
-        // A run puts a copy of a schedule. A record of groups deletes a member and releases jobs that wait.
+        // A run of a schedule (`c`) puts a copy. A record of groups (`V`) deletes a member and releases jobs that wait.
         let (kind, range) = hit.map_or((None, None), |(kind, range)| (Some(kind), Some(range)));
         let is_held = |name: &&&String| after.get(**name).is_some_and(|job| job.contains("state: Held"));
         let held = if kind == Some('V') { changed.iter().filter(is_held).count() } else { 0 };

@@ -54,7 +54,7 @@ struct Step {
 #[derive(Clone, Debug)]
 enum Change {
     Put(View),
-    /// An incremented counter, as an index of [`View::history`], and the job's state after the increment.
+    /// The index in [`View::history`] of an incremented counter, and the job's state after the increment.
     Count(usize, View),
     /// The number of failures, and the outcome of a finished job.
     Outcome(u8, Option<(bool, Vec<u8>)>),
@@ -63,14 +63,14 @@ enum Change {
 
 #[derive(Clone, Debug)]
 struct Job {
-    /// The states of the job that may be durable. There is usually only one.
+    /// The possible durable states of the job, usually only one.
     base: Vec<Option<View>>,
     steps: Vec<Step>,
     /// The state of the job after the last observed operation.
     last: Option<View>,
 }
 
-/// The changes to a tube's pause. Each has a log position and, if the tube is then paused, the end of the pause.
+/// The changes to a tube's pause: the log position and, if the change pauses the tube, the end of the pause.
 type Pauses = Vec<(u64, Option<Time>)>;
 
 #[derive(Clone, Debug, Default)]
@@ -82,8 +82,8 @@ pub struct Model {
     last_id: u64,
     /// The highest ID after the last observed operation.
     newest: u64,
-    /// `true` after a disk error. The log writes all nondurable changes a second time, so recovery can apply some of
-    /// them twice.
+    /// `true` after a disk error. After such an error, the log writes all nondurable changes again, so recovery can
+    /// apply some of them twice.
     pub replays: bool,
 }
 
@@ -188,7 +188,8 @@ fn after(job: &Option<View>, change: &Change) -> Option<View> {
     }
 }
 
-/// Adds the results of applying the change to each state in `ways`, because the change may or may not be lost.
+/// Adds the state after the change for each state in `ways`. The old states remain, because a crash can lose the
+/// change.
 fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
     let mut more: Vec<Option<View>> = ways.iter().map(|way| after(way, change)).collect();
     ways.append(&mut more);
@@ -226,7 +227,7 @@ impl Job {
         ways
     }
 
-    /// Returns the states of the job between two log positions of one command, after only some of its changes.
+    /// Returns the states of the job after only some of the changes that one command made between two log positions.
     fn within(&self, from: u64, to: u64) -> impl Iterator<Item = Option<View>> + '_ {
         let mut ways = self.at(from);
         let steps = self.steps.iter().filter(move |step| step.position > from && step.position <= to);
@@ -241,8 +242,8 @@ impl Job {
         let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
             None => {
-                // If the lease expires in the command that finishes the job, a truncated log can contain the end of the
-                // lease without the deletion.
+                // If the lease expires during the command that deletes the job, a truncated log can contain the end of
+                // the lease without the delete.
                 if before.state == 'l' {
                     let mut lost = before.clone();
                     lost.history[1] += 1;
@@ -275,7 +276,7 @@ impl Job {
                 };
                 first.into_iter().for_each(|place| count(place, &mut push));
                 if verdict {
-                    // No worker has reported this failure: the job lost its last reservation.
+                    // No worker has reported this failure: the job lost the reservation of its last attempt.
                     let spent = view.fails == before.fails && view.outcome.as_ref().is_some_and(|it| !it.0);
                     let optional = short && (spent || changed(&3));
                     push(Change::Outcome(view.fails, view.outcome.clone()), optional);
@@ -288,7 +289,7 @@ impl Job {
 }
 
 impl Model {
-    /// Creates the model of a recovered queue, all of whose state is durable.
+    /// Creates the model of a recovered queue. All states in this queue are durable.
     pub fn of(engine: &Engine, ids: impl Iterator<Item = u64>) -> Model {
         let job = |id| {
             let view = view(engine, id)?;
@@ -381,12 +382,12 @@ impl Model {
             self.compare_prefix(engine, now)?;
         }
         self.compare_uniques(engine)?;
-        // Even if a worker received the newest job before any disk contained it, the ID of the job must not be reused.
+        // A worker may have received the newest job before the job was on the disk, so the job's ID must not be reused.
         self.compare_newest(engine)?;
         self.compare_pauses(engine, now)
     }
 
-    /// Checks that one moment explains the states of all jobs, because recovery must restore a prefix of the history.
+    /// Checks that the states of all jobs are from one moment, because recovery must restore a prefix of the history.
     fn compare_prefix(&self, engine: &Engine, now: Time) -> Result<(), String> {
         let steps = || self.jobs.values().flat_map(|job| &job.steps);
         let mut moments: Vec<u64> = steps().map(|step| step.position).chain([self.safe]).collect();
@@ -399,7 +400,7 @@ impl Model {
                 .zip(&is)
                 .all(|(job, is)| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
         };
-        // A crash can interrupt a command after it has changed only some jobs.
+        // A crash can interrupt a command after the command has changed only some jobs.
         let between = |pair: &[u64]| {
             self.jobs.values().zip(&is).all(|(job, is)| {
                 pair.iter().any(|&moment| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))

@@ -174,7 +174,8 @@ impl Life {
         }
     }
 
-    /// Reports the outcome of a job from any client. If the log lacks space, the report must have no effect.
+    /// Reports the outcome of a job that any client or no client holds. Without log space, the report must have no
+    /// effect.
     fn complete(&mut self, job: JobId) {
         let outcome = self.outcome();
         let size = match &outcome {
@@ -188,7 +189,7 @@ impl Life {
         });
     }
 
-    /// Reports the outcome of a job from the client that holds the job.
+    /// Reports the outcome of a job from a random client. Has an effect only if the client holds the job.
     fn finish(&mut self, job: JobId) {
         let outcome = self.outcome();
         let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;

@@ -1,8 +1,8 @@
 //! A reproducible random number generator.
 //!
-//! Owns the only source of randomness in these tests, which makes each run reproducible from its seed.
+//! Owns the only source of randomness in these tests, so that each run is reproducible from its seed.
 
-/// A generator with the algorithm splitmix64.
+/// A splitmix64 generator.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -1,7 +1,7 @@
 //! Tests the recovery of handwritten segments, each of which has one anomaly.
 //!
 //! Covers cases that random runs rarely produce: boundaries of damage and of the log, IDs that occur only in records
-//! without the job, and foreign files.
+//! that do not contain the job, and foreign files.
 
 use std::io;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ fn data_after_the_last_record_of_the_last_segment_is_a_torn_write() {
 
 #[test]
 fn the_very_first_segment_has_no_predecessor() {
-    // The first segment is the oldest one that is needed, even if its header names another segment as the oldest.
+    // The first segment is the oldest segment of the log, even if its header names another segment as the oldest.
     for oldest in [0, 1] {
         let first = header(Segment { log: LOG, number: 1 }, [0, 0, oldest, 0, 0, 10]);
         assert!(look(&disk(&[(1, first)])).report.problems.is_empty(), "{oldest}");

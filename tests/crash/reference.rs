@@ -1,4 +1,4 @@
-//! Re-exports the engine's types, which the reference model imports from two modules above its own.
+//! Re-exports the engine's types, because the reference model imports them from the module two levels above its own.
 
 pub use beanpole::internals::engine::*;
 

@@ -24,13 +24,13 @@ struct Standing {
     history: [u32; 5],
     fails: u8,
     outcome: Option<(bool, Vec<u8>)>,
-    /// The reason of the last failure, which the log stores in a separate record.
+    /// The reason for the last failure. The log stores the reason in a separate record.
     reason: Vec<u8>,
     /// The text form of the groups that the job belongs to or waits for.
     ties: String,
 }
 
-/// Maps each key of an ended job, with its tube, to the job's ID and the time at which the key expires.
+/// Maps the tube and the key of each ended job to the job's ID and the time at which the key expires.
 type EndedKeys = BTreeMap<(Vec<u8>, String), (u64, Time)>;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -143,7 +143,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the text form of each job, kept key, tube's settings, and group, by kind and name.
+    /// Returns the text forms of all jobs, kept keys, tube settings and groups, by kind and name.
     pub fn texts(&self) -> BTreeMap<String, String> {
         let jobs = self.jobs.iter().map(|(id, job)| (format!("job {id}"), format!("{job:?}")));
         let keys = self.keys.iter().map(|(name, key)| (format!("key {name:?}"), format!("{key:?}")));
@@ -166,7 +166,7 @@ impl Snapshot {
     }
 }
 
-/// Returns an error unless each job, key and limit in `found` equals its state in `before` or `after`.
+/// Returns an error unless `found` is a possible state of the queue during the command between `before` and `after`.
 fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), String> {
     let ids: BTreeSet<u64> = [before, after, found].iter().flat_map(|it| it.jobs.keys().copied()).collect();
     for id in ids {
@@ -182,7 +182,7 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
         if is != old && is != new {
             return Err(format!("key {name:?} was {old:?}, became {new:?}, is {is:?}"));
         }
-        // A missing key of an ended job is an error, unless the job still exists or its key still prevents duplicates.
+        // If the command ends the job and keeps its key, then either the job or the key must exist after the crash.
         if let (None, Some((id, _)), None) = (old, new, is) {
             if before.jobs.contains_key(id) && !found.jobs.contains_key(id) {
                 return Err(format!("neither job {id} nor its key {name:?} is there"));
@@ -223,7 +223,7 @@ impl Snapshots {
         self.0.push(snapshot);
     }
 
-    /// Removes snapshots that cannot be recovered any more: all changes up to the log position `safe` are durable.
+    /// Removes the snapshots that no recovery can restore. All changes up to the log position `safe` are durable.
     pub fn advance(&mut self, safe: u64) {
         let first = self.0.iter().rposition(|snapshot| snapshot.position <= safe);
         self.0.drain(..first.unwrap_or(0));

@@ -238,7 +238,7 @@ fn only_a_part_of_a_batch_or_flush_can_survive() {
     }
 }
 
-/// Puts a job into a tube that permits one failed attempt, and fails the job. `kept` creates a Workq job.
+/// Puts a job into a tube that permits one attempt, and fails the job. With `kept`, the job is a Workq job.
 fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     let client = life.first_client();
     let (completion, dedup_key) =
@@ -277,7 +277,7 @@ fn jobs_that_share_a_key_are_found_after_a_restart() {
     });
     let tags = |tube: &[u8]| Tags { tube: Some(tube.into()), ..key("k", 0) };
     let ids: Vec<JobId> = (0..20).map(|_| dead_letter_of(&mut life, tags(b"mail"))).collect();
-    // Two jobs stay dead letters. The other jobs are kicked, and half of them are buried.
+    // Two jobs stay dead letters. The test kicks the other jobs, and then buries half of them.
     for (place, &id) in ids[2..].iter().rev().enumerate() {
         verb(&mut life, |engine, now| {
             assert_eq!(engine.kick_job(id, now), Ok(true));

@@ -14,7 +14,7 @@ use crate::driver::{dawn, settings, start, Life, TUBES};
 use crate::random::Random;
 use crate::snapshots::{Snapshot, Snapshots};
 
-/// Only three keys, so that duplicates are likely.
+/// There are only three keys, so that duplicates are likely.
 const KEYS: [&[u8]; 3] = [b"k", b"0123456789abcdef0123456789abcdef", b"a key that is rather long for the key of a job"];
 
 /// Log space that suffices for any operation, in bytes. With less space, the log would omit records.
@@ -153,7 +153,7 @@ fn begin(disk: &Disk, how: BinlogSettings, now: Time, seed: u64) -> Option<Life>
     }
 }
 
-/// Runs four servers in sequence, each until its disk crashes. Returns the number of crashes.
+/// Runs and crashes five servers in sequence, then checks a last server. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
@@ -196,7 +196,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) ->
 }
 
 fn everywhere(mode: SyncMode, power: bool) {
-    // A run with tags takes longer, so there are fewer runs than in other tests.
+    // A run with tags takes longer, so this test has fewer runs than the other tests.
     let (configured, mut done, mut seed) = ((configured() / 20).max(60), 0, 1);
     while done < configured {
         let size = [700, 1500, 4096, 8192, 40_000][seed as usize % 5];

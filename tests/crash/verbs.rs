@@ -1,5 +1,4 @@
-//! Executes complete operations that the engine can split into portions. Without a step budget, the engine completes an
-//! operation in one call.
+//! Executes operations that the engine can split into portions. Without a step budget, one call completes an operation.
 //!
 //! Owns the arguments of the operations. Must not check their effects.
 
