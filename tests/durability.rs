@@ -5,8 +5,8 @@
 //! tests in `tests/crash.rs`.
 //!
 //! `BEANPOLE_KILLS=N` sets the number of rounds of the kill tests for each sync mode. `BEANPOLE_RECOVERY=1` measures
-//! the time to recover a million jobs. `BEANSTALKD=PATH` is the executable of beanstalkd if it is not in a usual
-//! directory.
+//! the time to recover a million jobs. `BEANSTALKD=PATH` sets the path of the executable of beanstalkd, if this path is
+//! not a usual one.
 
 mod daemon;
 

@@ -214,8 +214,8 @@ fn bystand(client: &mut Client, ready: u64) {
     assert!(client.reserve(Some(0)).expect("an answer").is_some());
 }
 
-/// Tests a blocked operation. If `known` is `true`, the server expects a slow disk, and the log's thread executes the
-/// operation. Otherwise, a pool thread executes the operation and blocks.
+/// Tests a blocked operation. If `known` is `true`, the server expects a slow disk, and one of the log's threads
+/// executes the operation. Otherwise, a pool thread executes the operation and blocks.
 fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
@@ -234,7 +234,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
         put_some(&mut bystander, 5);
     }
     gate.set(Some(operation), None);
-    // The server removes a segment when few of its jobs remain, so the test of removal uses small jobs.
+    // The server removes a segment when little of its data is still live, so the test of removal puts small jobs.
     let lengths = if operation == Operation::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
     let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
     let answers: Vec<_> = (0..4)
@@ -291,7 +291,7 @@ fn a_blocked_sync_delays_no_other_client() {
         .for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Operation::Sync, known)));
 }
 
-/// Each of the two pool threads must have taken over the work of the other thread at least once.
+/// After three blocked syncs, each of the two pool threads has taken over the work of the other thread at least once.
 #[test]
 fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     let home = Home::new();
@@ -302,7 +302,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     for _ in 0..3 {
-        // The server now considers the disk fast.
+        // After these puts, the server considers the disk fast.
         put_some(&mut bystander, 100);
         gate.set(Some(Operation::Sync), None);
         let mut client = connect(&server);
@@ -322,7 +322,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     }
 }
 
-/// A large write takes a long time even on a fast disk. Only clients whose replies depend on it must wait.
+/// A large write takes a long time even on a fast disk. Only clients whose replies depend on it may wait.
 #[test]
 fn writing_a_large_body_delays_no_other_client() {
     for mode in MODES {
@@ -375,8 +375,8 @@ fn puts_with_delayed_syncs_are_answered_while_a_sync_blocks() {
     assert!(shut && answered.is_ok(), "a put waits for a sync");
 }
 
-/// If the disk seems fast, a pool thread writes to the log even during a sync, and the write blocks. Another client of
-/// the same thread must still get its reply.
+/// If the disk seems fast, the pool thread writes a client's put to the log even during a sync, and this write blocks.
+/// Another client of the same thread must still get its reply.
 #[test]
 fn a_write_after_a_new_sync_delays_no_other_client() {
     let home = Home::new();
@@ -386,7 +386,7 @@ fn a_write_after_a_new_sync_delays_no_other_client() {
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     gate.state.lock().unwrap().writes_wait = true;
     gate.set(Some(Operation::Sync), None);
-    // If the blocked sync is for the previous job, the put waits for the next sync.
+    // The blocked sync may be for the job `ready`. In this case, this put waits for the next sync.
     let first = beside(move || put_some(&mut client, 1));
     gate.wait_until_blocking();
     let put = beside(move || put_some(&mut other, 1));

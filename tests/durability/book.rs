@@ -93,7 +93,7 @@ impl Book {
         self.problems.push(text);
     }
 
-    /// Records a put before it is sent. `body` must be unique.
+    /// Records a put before the client sends it. `body` must be unique.
     pub fn will_put(&mut self, body: &[u8], tube: usize, pri: u32, delay: u32) {
         self.intents.insert(body.to_vec(), Intent { tube, pri, delay, id: None });
     }
@@ -149,7 +149,7 @@ impl Book {
         }
     }
 
-    /// Records a command before it is sent. Returns the number to pass to [`Book::done`].
+    /// Records a command before the client sends it. Returns the number to pass to [`Book::done`].
     pub fn will_do(&mut self, id: u64, operation: Operation) -> u64 {
         let number = self.number();
         let Some(entry) = self.jobs.get_mut(&id) else { return number };
@@ -197,7 +197,7 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Returns a job in the tube whose only possible state is one of the given states.
+    /// Returns a job of the tube with only one possible [`Look`], whose bit set of states is `states`.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)

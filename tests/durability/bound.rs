@@ -44,7 +44,7 @@ fn pipelines_of_duplicates_keep_the_log_within_its_bound() {
         let mut worst = i64::MIN;
         for round in 0..100 {
             let pri = 1_000_000 - round;
-            // In alternate rounds, all commands come from one client, or an equal share comes from each client.
+            // In even rounds, one client sends all commands. In odd rounds, each client sends an equal share.
             if round % 2 == 0 {
                 clients[0].send(&puts(0..JOBS, pri)).expect("a server");
                 replies(&mut clients[0], JOBS);

@@ -108,7 +108,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
             }
             for name in names {
                 std::thread::sleep(std::time::Duration::from_millis(2));
-                // Like cp(1), ignores files that have disappeared.
+                // Continues if a file has disappeared, as cp(1) does.
                 let _ = fs::copy(home.path().join(&name), copy.join(&name));
             }
             let ended = run(&["check", text(&copy)]);

@@ -1,4 +1,4 @@
-//! A layer between the server and a real directory that can delay, count and reject operations.
+//! A layer that can delay, count and reject the server's operations on a real directory.
 //!
 //! Owns no data. An operation that is not rejected is executed on the real directory.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use beanpole::internals::binlog::{Folder, LogFile, Storage};
 
-/// Forwards operations to a directory, unless its [`Controls`] delay or reject them.
+/// Forwards operations to a directory. The [`Controls`] can delay or reject operations.
 pub struct Disk {
     folder: Folder,
     controls: Arc<Controls>,
@@ -19,9 +19,9 @@ pub struct Disk {
 /// The behavior of the disk, and a record of its operations.
 #[derive(Default)]
 pub struct Controls {
-    /// The duration of each sync in milliseconds.
+    /// The delay of each sync and each creation of a file, in milliseconds.
     pub sync_millis: AtomicU64,
-    /// `true` to block slow operations. Setting the value to `false` releases them.
+    /// `true` to block syncs and the creation of files. Setting the value to `false` releases the blocked operations.
     pub stuck: AtomicBool,
     waiting: AtomicUsize,
     /// `true` to make writes to a file wait for a sync in progress, as the kernel does when the disk is busy.
@@ -61,14 +61,15 @@ fn fail(error: &AtomicI32) -> io::Result<()> {
 }
 
 impl Controls {
-    /// Makes all later modifications fail with the error number `error`. The number 0 ends the failures.
+    /// Makes all later syncs, writes and creations of files fail with the error number `error`. The number 0 ends the
+    /// failures.
     pub fn fail_all(&self, error: i32) {
         for control in [&self.sync_error, &self.write_error, &self.create_error] {
             control.store(error, Ordering::SeqCst);
         }
     }
 
-    /// Returns the number of syncs of files with unsynced data.
+    /// Returns the number of syncs of files, including failed syncs.
     pub fn syncs(&self) -> usize {
         self.syncs.load(Ordering::SeqCst)
     }

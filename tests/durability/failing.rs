@@ -92,7 +92,7 @@ fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     }
 }
 
-/// Puts jobs before, during and after a failure of the disk by `break_it`.
+/// Makes the disk fail with `break_it`, and puts jobs during and after the failure.
 fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
     break_it(&stage.controls);
     let (first, body) = (stage.connect(), body(49));
@@ -106,7 +106,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         assert!(is_refused(&stage.client.put(b"refused", 0, 0, 60)));
     }
     assert_eq!(total(&mut stage.client), before, "a refused put left something behind");
-    // The server must still serve existing jobs. Changes to them take effect in memory.
+    // The server must still serve existing jobs. Changes to these jobs take effect in memory.
     let mut gone = BTreeSet::new();
     let own = |client: &mut Client| client.reserve(Some(0)).unwrap().expect("a job");
     for _ in 0..5 {
@@ -198,14 +198,14 @@ fn round_trip(client: &mut Client) {
 #[test]
 fn a_single_client_is_answered_when_a_slow_disk_recovers() {
     let mut stage = Stage::new(SyncMode::Always);
-    // After slow syncs, the log's thread executes the syncs.
+    // After these slow syncs, only the log's threads sync.
     stage.controls.sync_millis.store(20, Ordering::SeqCst);
     stage.put(20);
     let before = stage.controls.syncs();
     stage.controls.sync_error.store(EIO, Ordering::SeqCst);
     let (client, (answered, answer)) = (stage.connect(), channel());
     std::thread::spawn(move || answered.send(put_alone(client, body(1))));
-    // The put causes one sync. The other syncs are unsuccessful retries.
+    // The put causes one sync. The other syncs are retries, which also fail.
     wait_until("the disk is asked again", || stage.controls.syncs() > before + 2);
     stage.controls.sync_error.store(0, Ordering::SeqCst);
     let answer = answer.recv_timeout(PATIENCE).expect("an answer");

@@ -1,8 +1,8 @@
 //! A shared library for `LD_PRELOAD` that makes a program's calls on files fail in ways that a kernel permits.
 //!
-//! The test compiles this file separately; it is not part of any crate. Signals interrupt every second call on the
-//! directory `FAULT_CALLS` and its files, and all other reads and writes process half of the bytes. Syncs of the
-//! directory `FAULT_SYNC` fail.
+//! The test compiles this file separately; it is not part of any crate. In the directory that the environment variable
+//! `FAULT_CALLS` names, every second call fails with EINTR, and the other reads and writes process only half of the
+//! bytes. Syncs of the directory that `FAULT_SYNC` names fail.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ macro_rules! real {
     };
 }
 
-/// Returns the path of an open file, relative to the directory that the environment variable contains.
+/// Returns the path of an open file, relative to the directory that the environment variable `variable` names.
 fn below(variable: &str, file: c_int) -> Option<Vec<u8>> {
     let path = std::fs::read_link(format!("/proc/self/fd/{file}")).ok()?;
     Some(path.as_os_str().as_bytes().strip_prefix(std::env::var_os(variable)?.as_bytes())?.to_vec())

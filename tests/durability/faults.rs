@@ -1,4 +1,4 @@
-//! Tests that interrupted and partial file operations have no effect, and that a new log's parent directory is synced.
+//! Tests that interrupted and partial file operations lose no data, and that the server syncs a new log's parent.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

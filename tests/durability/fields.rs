@@ -72,7 +72,7 @@ fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("default").unwrap();
     let other = client.put(b"body", 1, 0, 60).unwrap();
     take(client, other);
-    // The reply to this put guarantees that the reservation before it is durable.
+    // The reply to this put guarantees that the preceding reservation is durable.
     let last = client.put(b"body", 1, 0, 60).unwrap();
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }
@@ -145,7 +145,7 @@ fn delays_continue_while_the_server_is_down() {
     });
 }
 
-/// The first server's clock is ahead of the system clock. For the second server, the clock therefore appears to be set
+/// The first server's clock is ahead of the system clock. To the second server, the clock therefore appears to be set
 /// back.
 // Tests promise P11 of beanpole-promises(7).
 #[test]
@@ -188,7 +188,7 @@ fn bodies_survive_a_restart_with_a_lower_limit() {
             assert_eq!((job.id, &job.body), (id, body));
         }
         assert!(client.put(&[0; 101], 0, 0, 60).is_err());
-        // The log must accept new jobs although it contains jobs above the limit.
+        // The log must accept new jobs although it contains jobs that are larger than the limit.
         let id = client.put(b"new", 0, 0, 60).unwrap();
         let daemon = again(home, daemon, clean, &[]);
         assert_eq!(total(&mut daemon.client()), ids.len() as u64 + 1);

@@ -42,7 +42,7 @@ fn body(number: u64) -> Vec<u8> {
     body
 }
 
-/// Puts jobs until one is refused, and adds the accepted ones to `jobs`.
+/// Puts jobs until one is refused, and adds the accepted jobs to `jobs`.
 fn put_all(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
     for number in 0..100_000 {
         let body = body(number);
@@ -124,7 +124,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     goes_on(&mut client, &jobs);
     delete_some(&daemon, &mut client, &mut jobs, 20);
     crash(daemon);
-    // The server starts on the full disk. The deleted jobs must not exist.
+    // Restarts the server on the full disk. The deleted jobs must not reappear.
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
@@ -157,7 +157,7 @@ fn service_resumes_when_another_program_frees_space() {
     let mut jobs = BTreeMap::new();
     put_all(&mut client, &mut jobs);
     goes_on(&mut client, &jobs);
-    // Another thread may still have to write the message.
+    // Another thread writes the message, possibly later than the refusal.
     daemon.wait_log(" refused");
     assert_eq!(counts(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();
@@ -173,7 +173,7 @@ fn service_resumes_when_another_program_frees_space() {
 }
 
 /// Several threads share the space that the log has prepared. If another thread has used the space, a put must wait for
-/// more space and not fail.
+/// more space instead of failing.
 #[test]
 fn no_put_is_refused_while_the_disk_has_space() {
     let home = Home::new();

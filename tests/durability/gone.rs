@@ -72,8 +72,8 @@ fn a_removed_and_recreated_directory_loses_nothing() {
     let before = number(&mut client, "stats", "binlog-current-index");
     // If the server creates a file at the same time, removing the directory fails.
     wait_until("the directory is gone", || fs::remove_dir_all(home.path()).is_ok());
-    // This put is usually the first to encounter the missing directory. The server acknowledges it when the directory
-    // exists again and the job is durable. If the server has already detected the loss, it refuses the put.
+    // This put is usually the first to encounter the missing directory. The server acknowledges the put when the
+    // directory exists again and the job is durable. If the server has already detected the loss, it refuses the put.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
     wait_until("the loss is noticed", || state(&mut client) == "failing");
@@ -150,7 +150,7 @@ fn lost(client: &mut Client) -> u64 {
 fn jobs_of_removed_segments_are_rewritten() {
     let home = Home::new();
     let (daemon, mut client, jobs) = fill(&home);
-    // The chosen segments must not include the last one, to which the server writes.
+    // The test must not remove the last segment, to which the server writes.
     let newest = number(&mut client, "stats", "binlog-current-index");
     assert!(newest > 3);
     for name in &segments(&home)[..2] {
@@ -178,7 +178,7 @@ fn scrape(address: &str) -> String {
     reply
 }
 
-/// The server writes to the current segment, and continues in the prepared segment.
+/// The server writes to the current segment. The prepared segment is the one that it would use next.
 #[test]
 fn jobs_of_the_removed_current_and_prepared_segments_are_rewritten() {
     let home = Home::new();
@@ -227,7 +227,7 @@ fn a_replaced_directory_is_filled_if_it_is_empty() {
     wait_until("the state is ok", || state(&mut client) == "ok");
     assert_eq!(lost(&mut client), 0);
     let before = number(&mut client, "stats", "binlog-current-index");
-    // If the directory is replaced with an empty one, the server must write all live data to it.
+    // If an empty directory replaces the directory, the server must write all live data to the new directory.
     fs::rename(home.path(), &aside).unwrap();
     fs::create_dir(home.path()).unwrap();
     wait_until("the new folder is used", || lost(&mut client) > 0 && state(&mut client) == "ok");

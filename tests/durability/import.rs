@@ -1,7 +1,7 @@
 //! Tests the import of beanstalkd's binlog, which must be complete and happen only once.
 //!
 //! Debian's beanstalkd creates the binlog, and the test records each job's statistics. The final operation on each job
-//! must be one that beanstalkd stores. beanstalkd does not store reservations, touches, and releases without a delay.
+//! must be one that beanstalkd stores. beanstalkd does not store reservations, touches, or releases without a delay.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use beanpole::Client;
 use super::daemon::{command, run, wait_until};
 use super::support::{copy, crash, facts, files, number, stop, total, Home, Random};
 
-/// Returns the path of beanstalkd: the variable `BEANSTALKD`, or the path where Debian or `make compat` installs it.
+/// Returns the path of beanstalkd: the environment variable `BEANSTALKD`, or the path used by Debian or `make compat`.
 pub fn beanstalkd() -> Option<PathBuf> {
     let named = std::env::var_os("BEANSTALKD").map(PathBuf::from);
     let usual = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"].map(PathBuf::from);
@@ -114,7 +114,7 @@ fn describe(client: &mut Client, ids: &[u64]) -> BTreeMap<u64, Described> {
     ids.iter().filter_map(one).collect()
 }
 
-/// Creates a directory of beanstalkd with random operations and a restart. Returns the final description of each job.
+/// Creates a binlog of beanstalkd with random operations and one restart. Returns the final description of each job.
 fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     println!("seed {seed}");
     let (mut random, mut ids) = (Random::new(seed), Vec::new());
@@ -288,7 +288,7 @@ fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let log = daemon.wait_log("imported");
     assert!(log.contains("gave the ids of 2 jobs twice"), "{log}");
     let mut client = daemon.client();
-    // The old job 4 still exists. The new jobs 2 and 3 keep their IDs, and other old jobs get new IDs.
+    // The old job 4 still exists. The new jobs 2 and 3 keep their IDs, and the other old jobs get new IDs.
     let jobs = ["one", "new two", "new three", "old four", "old five", &large, "old three"];
     assert_eq!(total(&mut client), jobs.len() as u64);
     for (id, body) in (1..).zip(jobs) {
@@ -407,7 +407,7 @@ fn an_interrupted_import_starts_over() {
     let Some(mut jobs) = original(&source, 4) else { return };
     let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("it is there");
     let mut client = again.client();
-    // With more jobs, the import takes enough time for a kill.
+    // With more jobs, the import takes long enough to be killed.
     let more: Vec<u64> = (0..600).map(|_| client.put(&[b'm'; 500], 0, 0, 60).expect("a job")).collect();
     let ids: Vec<u64> = jobs.keys().copied().chain(more).collect();
     jobs = describe(&mut client, &ids);

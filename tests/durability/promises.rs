@@ -53,7 +53,8 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// Waits until the server's only thread has processed all input so far. The thread serves the connections in rotation.
+/// Waits until the server's only thread has processed all received input. The thread serves the connections in
+/// rotation.
 fn pass(bystander: &mut Client, job: u64) {
     for _ in 0..5 {
         bystander.peek(job).expect("a job");
@@ -70,7 +71,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");
-    // This call makes the disk appear slow, so the server leaves syncs to the log's thread.
+    // This call makes the disk appear slow, so the server leaves syncs to the log's threads.
     gate.set(None, Some(Operation::Sync));
     for _ in 0..10 {
         bystander.put(b"slow", 0, 0, 60).expect("a job");

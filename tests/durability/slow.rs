@@ -176,6 +176,6 @@ fn without_syncs_only_completed_files_are_synced() {
     }
     wait_until("those that were left are synced", || controls.syncs() > before);
     let segments = 2 + 20 * few * (BODY + 200) / SEGMENT;
-    // Each segment needs at most one sync for its data, one for its file, and one before its removal.
+    // A segment needs at most three syncs: for its data, for its file, and before its removal. Allow a fourth.
     assert!(controls.syncs() - before <= 4 * segments, "{} syncs of {segments} segments", controls.syncs() - before);
 }

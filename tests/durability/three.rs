@@ -152,7 +152,7 @@ fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
     other.send(CAN_DO, &["done"])?;
     assert_eq!(other.grab()?, Some((done.clone(), "seven".to_owned())));
     other.send(WORK_COMPLETE, &[&done, "result"])?;
-    // The reply shows that the server has executed all earlier requests.
+    // The reply to the grab shows that the server has executed all earlier requests.
     assert_eq!(other.grab()?, None);
     let mut handles: HashSet<String> =
         [&named, &by_body, &later, &volatile, &joined, &held, &done].into_iter().cloned().collect();
@@ -340,7 +340,7 @@ impl Site<'_> {
             self.book().ending.insert(payload.clone());
             client.delete(job.id).ok()?;
             let mut book = self.book();
-            // A job has no result if a beanstalk worker has completed it.
+            // A job has no result if a beanstalk worker has deleted the job.
             book.results.remove(&payload);
             book.done(&payload);
         }
