@@ -75,7 +75,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
         } else if let Some(number) = word.strip_prefix("--limit-ms=") {
             plan.limit = Some(Duration::from_millis(number.parse().map_err(|_| USAGE.to_owned())?));
         } else {
-            // `T11` selects `T11a` and `T11b`, but `T1` does not.
+            // `T11` selects `T11a` and `T11b`, but `T1` selects neither.
             let matches = |row: &&Row| row.code.trim_end_matches(char::is_lowercase) == word || row.code == word;
             let found: Vec<_> = ROWS.iter().filter(matches).collect();
             if found.is_empty() {

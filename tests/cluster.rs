@@ -1,9 +1,9 @@
 //! Tests several servers that share one log: which server can write, which entries survive, and which files a standby
 //! copies.
 //!
-//! Random schedules run on a shared log in memory that loses replies, delays requests and returns stale positions.
-//! Other tests run complete nodes, which follow the log, become active, and are fenced off by a new active node.
-//! `tests/cluster/run` tests the real program with a real etcd.
+//! Random schedules of operations run on a shared log in memory, which loses replies, delays requests and returns stale
+//! positions. Other tests run complete nodes, which follow the log, become active, and are fenced off by a new active
+//! node. `tests/cluster/run` tests the real program with a real etcd.
 
 mod daemon;
 
@@ -72,7 +72,7 @@ impl Writer {
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
-    /// Simulates a restart: the writer reads the rest of the log and claims the log after the last entry read.
+    /// Simulates a restart: the writer reads the rest of the log, and tries to claim the log after the last entry.
     fn claim(&mut self, log: &MemoryLog) {
         self.active = false;
         self.ahead.clear();
@@ -256,7 +256,7 @@ fn a_returning_server_drops_changes_that_were_never_shared() {
     file.write_at(0, b"shared").expect("a write");
     file.sync().expect("a sync");
     file.write_at(10, b"not shared").expect("a write");
-    // The end of the process releases the lock on the directory.
+    // Simulates the exit of the process, which releases the lock on the directory.
     active.lease.end();
     drop((active, file));
     let copy = Folder::new();
@@ -303,7 +303,7 @@ fn a_copy_at_any_position_can_follow_merged_entries() {
     }
 }
 
-/// Returns the files in a copy's directory that contain large bodies.
+/// Returns the names of the files in `folder` that contain large bodies.
 fn stages(folder: &Folder) -> Vec<String> {
     let names = std::fs::read_dir(&folder.0).expect("a folder").map(|entry| entry.expect("an entry").file_name());
     names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("stage.")).collect()
@@ -494,7 +494,7 @@ fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     let end = log.entries().last().expect("entries").0;
     active.watch(|| {}, || {}).expect("threads");
     wait_until("the active server notes how far it is", || position(&first) == Some(end));
-    // Simulates the end of the process.
+    // Simulates the exit of the process.
     active.lease.end();
     let mut standby = node(&log, &second, "b");
     while let Ok(Step::Standby(true)) = standby.poll() {}

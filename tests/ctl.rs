@@ -1,6 +1,6 @@
 //! Tests the subcommands of the real program against a real beanpole and, if installed, beanstalkd.
 //!
-//! The variable `BEANSTALKD` contains the path of beanstalkd. If the variable is not set, the tests try the paths of
+//! The environment variable `BEANSTALKD` contains the path of beanstalkd. If it is not set, the tests try the paths of
 //! Debian and of `make compat`. If beanstalkd does not exist, the tests print a message and skip beanstalkd.
 
 mod daemon;

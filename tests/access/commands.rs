@@ -24,7 +24,7 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     ("reserve-with-abort", &["take"]),
     ("reserve-job", &["take"]),
     ("reserve", &["take"]),
-    // The job was put by another client.
+    // Another client has put the job.
     ("delete", &["admin"]),
     ("release", &["take"]),
     ("bury", &["take"]),

@@ -104,7 +104,7 @@ fn a_wrong_token_is_counted_and_delayed() {
         let stats = guarded.operator().body("stats");
         assert!(stats.contains(&format!("failed-auths: {}\n", number + 1)), "{stats}");
     }
-    // An incomplete line of one client must not delay other clients.
+    // The delayed reply to a wrong token must not delay other clients.
     let mut late = guarded.connect("beanstalk");
     let begin = Instant::now();
     late.send(b"auth wrong\r\n");

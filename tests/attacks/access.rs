@@ -1,4 +1,4 @@
-//! Attacks on the connection limit: which clients are admitted, and which are dropped.
+//! Attacks on the limits of connections. Check which clients the server admits, and which clients it drops.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -55,7 +55,7 @@ pub fn one_address(trial: &mut Trial) {
     let mut second: Vec<_> = (0..10).map(|_| connect_from("127.0.0.3", &daemon)).collect();
     let answers: Vec<Answer> = second.iter_mut().map(ask).collect();
     trial.same("another address", answers, vec![Answer::Served; 10]);
-    // After closing some connections, the address must be able to connect again.
+    // After the first address has closed some connections, the server must admit this address again.
     first.truncate(9);
     let end = Instant::now() + ANSWER;
     while ask(&mut connect_from("127.0.0.2", &daemon)) != Answer::Served {

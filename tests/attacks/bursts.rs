@@ -25,7 +25,7 @@ pub fn kick(trial: &mut Trial) {
     trial.check(ids.is_sorted(), || "jobs of one priority came in another order than that of their ids".to_owned());
 }
 
-/// Like `kick`, but with a binlog in mode `-F` (no syncs), from which the server restarts.
+/// Like `kick`, but with a binlog in mode `-F` (no syncs). The server then restarts with this binlog.
 pub fn kick_with_a_binlog(trial: &mut Trial) {
     let folder = Folder::new();
     let path = folder.file("binlog");

@@ -19,7 +19,7 @@ const PIECE: usize = 1 << 15;
 /// Time without progress after which `Clients` stop sending.
 const STALLED: Duration = Duration::from_millis(700);
 
-/// `protocol` is `Gearman` or `Workq`.
+/// Returns the server's address for `protocol`, which is `Gearman` or `Workq`.
 pub fn address_of(daemon: &Daemon, protocol: &str) -> SocketAddr {
     let mark = format!(" ({protocol})");
     let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse().ok());

@@ -8,7 +8,7 @@ use super::daemon::{shell, wait_until, Folder};
 use super::is_root;
 use beanpole::Client;
 
-/// Redirections that close each standard stream alone, or all three together.
+/// Redirections that close one of the standard streams, or all three.
 const CLOSED: [&str; 4] = ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"];
 
 fn serves(mut child: Child, path: &Path) {

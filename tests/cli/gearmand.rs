@@ -121,8 +121,8 @@ fn a_background_server_has_a_pid_file_while_it_listens() {
     assert!(read(&daemon.folder, "log").contains("stopping"));
 }
 
-/// Existing settings of gearmand can contain `--daemon`. The server must not fork, because systemd needs the exit
-/// status of the process that systemd has started.
+/// Existing settings of gearmand can contain `--daemon`. Under systemd, the server must not fork despite this option,
+/// because systemd needs the exit status of the process that it has started.
 #[test]
 fn a_server_started_by_systemd_does_not_fork() {
     let folder = Folder::new();

@@ -56,7 +56,7 @@ fn level(line: &str) -> &str {
 
 #[test]
 fn a_line_is_a_time_a_level_and_a_text() {
-    // Timestamps in the log are truncated to milliseconds and can therefore be earlier than the current time.
+    // Timestamps in the log are truncated to milliseconds, and can therefore be up to 1 ms too early.
     let before = SystemTime::now() - Duration::from_millis(1);
     let (log, _) = lived(&["-VV", "-c"]);
     let after = SystemTime::now();
@@ -175,7 +175,7 @@ fn unix_socket_connections_are_logged() {
     assert!(log.contains(": connected from unix\n"), "{log}");
 }
 
-/// Clients determine the number of dead letters, so a log line for each of them could fill the log.
+/// Clients determine the number of dead letters, so a log line for each dead letter could fill the log.
 #[test]
 fn stuck_dead_letters_are_logged_once_per_second() {
     const JOBS: usize = 500;

@@ -5,7 +5,7 @@ use super::daemon::{shell, Daemon};
 /// 400 MiB in kilobytes, the unit of `ulimit -v`.
 const LIMIT: u64 = 409_600;
 
-/// Maximum for the default of `--max-memory` under [`LIMIT`], in bytes.
+/// The maximum default of `--max-memory` in a process with the limit [`LIMIT`], in bytes.
 const MAX_DEFAULT: u64 = LIMIT * 1024 / 4 * 3;
 
 fn limited(option: char, arguments: &[&str]) -> Daemon {

@@ -1,5 +1,5 @@
-//! Tests that a server started by root cannot be redirected to other files by the user that it switches to. Requires
-//! root.
+//! Tests that a server that root has started does not use root's files through links of the user to which the server
+//! switches. Requires root.
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
@@ -137,7 +137,7 @@ fn the_binlog_does_not_move_or_overwrite_root_s_files() {
     }
 }
 
-/// The port file is written through a temporary file with a predictable name, which another user can create as a link.
+/// The temporary file for the port file has a predictable name. Another user can create a link with this name.
 #[test]
 fn the_port_file_does_not_overwrite_root_s_files() {
     if !is_root() {
@@ -190,7 +190,7 @@ fn links_of_the_administrator_are_followed() {
 }
 
 /// Without a sync of the parent directory, a power failure can remove a new directory together with its jobs. In this
-/// test, the parent cannot be opened. The error message shows that the program tried to sync it.
+/// test, the program cannot open the parent. The error message shows that the program tried to sync the parent.
 #[test]
 fn the_directory_entry_of_a_new_binlog_is_synced() {
     if !is_root() {

@@ -124,7 +124,7 @@ fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
     read_all(stream)
 }
 
-/// Returns `whole`. Panics if the reply is incomplete although the client read it within the server's time limit. If
+/// Returns `whole`. Panics if the reply is incomplete although the client has read within the server's time limit. If
 /// the client was too slow, the caller can retry.
 fn is_whole(whole: bool, signalled: Instant) -> bool {
     let took = signalled.elapsed();
@@ -158,7 +158,7 @@ fn outstanding_replies_to_a_waiting_worker_arrive() {
     arrive("reserve\r\n");
 }
 
-/// With unread input, closing a TCP connection resets it and discards data that the peer has not received.
+/// Closing a TCP connection with unread input resets the connection, and discards data that the peer has not received.
 #[test]
 fn outstanding_replies_arrive_despite_unread_commands() {
     wait_until("replies are read in time", arrive_though_more_commands_do_not);
@@ -167,8 +167,8 @@ fn outstanding_replies_arrive_despite_unread_commands() {
 fn arrive_though_more_commands_do_not() -> bool {
     let daemon = Daemon::start(&[]);
     let mut stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    // With a small receive buffer, the client's last replies stay in the send buffer after the server has sent
-    // everything.
+    // With a small receive buffer in the client, the last replies stay in the server's send buffer after the server has
+    // written all replies.
     stream.set_recv_buffer_size(4096).unwrap();
     stream.connect(&daemon.address().into()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -203,7 +203,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
 }
 
-/// `systemctl reload` also sends SIGHUP to a service without certificates and an access file.
+/// `systemctl reload` also sends SIGHUP to a service without certificates and without an access file.
 #[test]
 fn sighup_is_ignored_without_files_to_reload() {
     let folder = Folder::new();
@@ -211,8 +211,8 @@ fn sighup_is_ignored_without_files_to_reload() {
     let _manager = UnixDatagram::bind(&path).unwrap();
     let mut command = command(&["-p", "0"]);
     command.env("NOTIFY_SOCKET", &path);
-    // Under nohup, the tests ignore SIGHUP. The program would inherit this setting, so the default action is restored.
-    // SAFETY: the call is async-signal-safe and therefore allowed between fork and exec.
+    // Under nohup, the tests ignore SIGHUP. The program would inherit this setting, so the test restores the default
+    // action. SAFETY: the call is async-signal-safe and therefore allowed between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(|| signal(Signal::SIGHUP, SigHandler::SigDfl).map(drop).map_err(Into::into));
@@ -310,7 +310,7 @@ fn judge_unit(name: &str) {
     let judge = |threshold: &str| {
         let mut command = Command::new("systemd-analyze");
         let output = command.args(["security", "--offline=true", threshold]).arg(&file).output().ok()?;
-        // systemd versions before 250 do not support this command, and print no such line.
+        // systemd versions before 250 do not support this command, and print no line with this text.
         let judged = String::from_utf8_lossy(&output.stdout).contains("Overall exposure level");
         judged.then(|| output.status.success())
     };

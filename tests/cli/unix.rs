@@ -27,7 +27,7 @@ fn serves(path: &Path) {
 }
 
 /// Creates a socket file that has no listener. The test cannot close a real listener, because a child process of
-/// another test may have inherited it.
+/// another test may have inherited the listener.
 fn leave_behind(path: &Path) {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     socket.bind(&SockAddr::unix(path).expect("a path")).expect("a free path");
@@ -41,7 +41,7 @@ fn a_unix_socket_ignores_the_port_option() {
     serves(&folder.file("s"));
 }
 
-/// A lock on the directory of the socket must not prevent the start. The script that starts the server may hold it.
+/// A lock on the socket's directory must not prevent the start. The script that starts the server may hold this lock.
 #[test]
 fn a_lock_on_the_socket_s_directory_is_ignored() {
     let folder = Folder::new();

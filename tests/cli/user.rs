@@ -183,7 +183,7 @@ fn the_parent_of_a_new_binlog_directory_is_synced() {
     let (program, place) = (Folder::new(), Folder::new());
     let parent = place.file("parent");
     fs::create_dir(&parent).expect("a folder");
-    // The server reports that it cannot sync a directory that its owner cannot read.
+    // Without the permission to read the directory, the server cannot sync it, and reports this.
     chown(&parent, Some(nobody().uid.as_raw()), None).expect("its owner");
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o300)).expect("its mode");
     let log = parent.join("log");

@@ -1,8 +1,8 @@
 //! A shared library for `LD_PRELOAD` that lets a test set the clocks of a running program.
 //!
 //! The test compiles this file separately; it is not part of any crate. Overrides `clock_gettime`. The file that the
-//! variable `CLOCK_SHIM` names contains two 64-bit numbers in nanoseconds: the offset of the wall clock, and the time
-//! for which the machine was suspended. `CLOCK_MONOTONIC` does not include suspended time.
+//! environment variable `CLOCK_SHIM` names contains two 64-bit numbers in nanoseconds: the offset of the wall clock,
+//! and the time for which the machine was suspended. `CLOCK_MONOTONIC` does not include suspended time.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::fs::File;

@@ -31,7 +31,7 @@ pub struct Engine {
     /// The ID of the cluster.
     pub id: u64,
     member: u16,
-    /// `true` while the quota is exceeded. The server then accepts only requests that free space.
+    /// `true` while the quota is exceeded. In this state, etcd accepts only requests that free space.
     pub is_full: bool,
     /// `true` to close every connection without a response.
     pub is_away: bool,
@@ -45,7 +45,8 @@ pub struct Engine {
     pub ahead: u64,
     /// The body size in bytes of the last append request.
     pub appended_bytes: usize,
-    /// The entry whose appends get a delayed response, or 0. `arrived` lists the entries of all append requests.
+    /// The entry whose appends wait until this number changes, or 0. `arrived` lists the entries of all append
+    /// requests.
     pub held: u64,
     pub arrived: Vec<u64>,
     /// The number of keys visited by all range requests, and the largest number of keys that one request deleted.

@@ -115,7 +115,7 @@ fn a_small_put_overtakes_the_pieces_of_a_large_body() {
 #[test]
 fn a_server_that_loses_its_lease_during_the_takeover_becomes_a_standby() {
     let served = Served::start();
-    // Entry 1 is the claim.
+    // Delays the append of entry 2, which follows the claim.
     served.engine().held = 2;
     let member = Member::start(&served, "a", &[]);
     wait_until("it creates a segment", || served.engine().arrived.contains(&2));

@@ -23,7 +23,7 @@ pub struct Member {
     pub folder: Folder,
 }
 
-/// Returns an address and port that no other test uses, including servers that start later.
+/// Returns an address and a port that no other test and no later server uses.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -59,7 +59,7 @@ impl Member {
         Member { daemon, beanstalk, http, manager, folder }
     }
 
-    /// Kills the server, waits until it has released its folder, and returns the folder.
+    /// Kills the server, waits until it has released its directory, and returns the directory.
     pub fn kill(self) -> Folder {
         self.daemon.signal(Signal::SIGKILL);
         drop(self.daemon);

@@ -50,7 +50,7 @@ fn a_clock_jump_before_a_takeover_ends_no_delay() {
     let second = clocks.start(&served, "b");
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // The standby derives the queue's time from heartbeats, and must have seen several of them.
+    // The standby derives the queue's time from heartbeats, so it must see several heartbeats before the take-over.
     let (beats, seen) = (served.engine().beats(), 5);
     wait_until("beats", || served.engine().beats() >= beats + seen);
     first.daemon.signal(Signal::SIGKILL);
@@ -232,7 +232,7 @@ fn a_server_that_takes_over_continues_the_queue_s_time() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
-    // The first server's clock appears to be one hour ahead.
+    // To the second server, the first server's clock appears to be one hour ahead.
     served.engine().ahead = 3_600_000;
     let second = Member::start(&served, "b", &[]);
     second.daemon.wait_log("s ahead of this server's clock");
@@ -307,7 +307,7 @@ fn small_entries_are_merged_for_fast_restarts() {
     first.wait_active();
     let mut client = first.client();
     let ids: Vec<u64> = (0..600).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
-    // The server has merged entries twice, 256 entries into one entry each time.
+    // Waits until the server has merged entries twice, each time 256 entries into one.
     wait_until("they are merged", || served.engine().entries() < 200);
     let first = Member::start_in(&served, "a", &[], first.kill());
     first.wait_active();
@@ -389,7 +389,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let second = Member::start(&served, "b", &[]);
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // Exports the queue from a server that was never active.
+    // Serves the queue without etcd, from the directory of a server that was never active.
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
     let copy = second.folder.file("jobs");
@@ -429,7 +429,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     assert_eq!(member.figure("current-jobs-ready"), "20");
 }
 
-/// The log's directory is renamed, so that no system call of the log fails.
+/// The test renames the log's directory. After a rename, unlike after a removal, no system call of the log fails.
 #[test]
 fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let served = Served::start();
@@ -502,7 +502,7 @@ fn the_directory_chosen_by_the_manual_preserves_the_queue() {
         client.delete(ids[0]).expect("a job");
         alone.signal(Signal::SIGTERM);
         assert_eq!(alone.wait(PATIENCE), 0);
-        // The queue is shared again, with an empty etcd.
+        // Shares the queue again through an empty etcd.
         let served = Served::start();
         let Member { folder, .. } = members.swap_remove(0);
         let first = Member::start_in(&served, "a", &[], folder);

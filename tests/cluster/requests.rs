@@ -57,7 +57,7 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
     assert!(matches!(log.append(1, 4, &entry(5)), Err(Fail::Conflict)));
     log.append(1, 3, &entry(4)).expect("the next one");
     log.append(1, 4, &entry(5)).expect("the next one");
-    // After another server's claim that follows entry 5, all appends in progress must fail.
+    // Another server claims the log after entry 5. All appends in progress must fail.
     served.engine().claim("b 127.0.0.1:2");
     assert!(matches!(log.append(1, 6, &entry(7)), Err(Fail::Conflict)));
     assert_eq!(served.engine().entries(), 6);

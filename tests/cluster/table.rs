@@ -1,4 +1,4 @@
-//! Tests the effect of each event on a server in each state with the real program, one combination at a time.
+//! Tests, with the real program, the effect of each event on a server in each state.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         }
         Event::EtcdWiped => served.engine().wipe(),
     }
-    // Stops the other server, which would otherwise become active.
+    // Kills the other server, which would otherwise become active.
     if let (Some(other), false) = (other, event == Event::Stop) {
         other.daemon.signal(Signal::SIGKILL);
     }
@@ -139,7 +139,7 @@ fn check(state: State, event: Event) {
     let is_awaited = event == Event::EtcdSilent || event == Event::Suspended && state == State::Joining;
     match expected(state, event) {
         Outcome::Exits(log) => {
-            // etcd is reachable again, except after `EtcdSilent` and `Stop`.
+            // Makes etcd reachable again, except after `EtcdSilent` and `Stop`.
             served.engine().is_away &= event == Event::EtcdSilent || event == Event::Stop;
             assert_eq!(member.daemon.wait(PATIENCE), 0, "{state:?}, {event:?}");
             member.daemon.wait_log(log);

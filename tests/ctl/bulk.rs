@@ -246,7 +246,7 @@ fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     lines.take(count).map(|line| line.expect("a reply")).collect()
 }
 
-/// `folder` contains the server's sockets for Gearman and Workq.
+/// Puts jobs over all protocols. `folder` contains the server's sockets for Gearman and Workq.
 fn fill_with_everything(server: &Server, folder: &Folder) {
     everything::fill(server.daemon.tcp());
     let mut stream = UnixStream::connect(folder.file("gearman")).expect("a socket");
@@ -335,7 +335,7 @@ fn data_of_extensions_is_exported_and_imported() {
     assert!(again.err.contains("2 schedules replaced others with the same names"), "{}", again.err);
 }
 
-/// Returns the statistics of all jobs that an import preserves. A constant replaces times that decrease.
+/// Returns, for all jobs, the statistics that an import preserves. A constant replaces times that decrease.
 fn statistics(server: &Server) -> Vec<String> {
     let mut client = server.daemon.client();
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];

@@ -89,7 +89,7 @@ fn a_job_that_cannot_be_printed_is_not_deleted() {
             assert_eq!((ended.code, server.count("default", "ready")), (1, 1), "{closed}: {}", ended.err);
             assert!(ended.err.contains("cannot write: Bad file descriptor"), "{closed}: {}", ended.err);
         }
-        // The command that `work` runs must fail on a full disk, but not if `work` has a closed stdout.
+        // The command that `work` runs must fail if stdout is a full device, but not if `work` has a closed stdout.
         server.ok(&["put", "-t", "full", "kept"]);
         let mut command = server.command(&["work", "--once", "--retries", "0", "full", "--", "cat"]);
         let full = fs::File::options().write(true).open("/dev/full").expect("a device that is full");
@@ -135,7 +135,7 @@ fn jobs_are_buried_kicked_released_deleted() {
     });
 }
 
-/// If a setting limits the tries, the server can bury the job but reply RELEASED. `release` must report the bury.
+/// If a setting limits the tries, the server can bury a job but reply RELEASED. `release` must report the bury.
 #[test]
 fn a_release_that_buries_the_job_is_reported() {
     let server = Server::beanpole(&[]);
@@ -258,7 +258,7 @@ fn put_accepts_tags() {
     assert_eq!(server.count("default", "ready"), 0);
 }
 
-/// A server that does not know tags ignores them, and would execute the body as a command.
+/// A server that does not know tags refuses the first line of a put with tags, and would execute the body as a command.
 #[test]
 fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
     let servers = [Some(Server::beanpole(&["--no-extensions"])), Server::beanstalkd(&[])];

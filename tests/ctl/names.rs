@@ -25,7 +25,7 @@ const LONG: &str = concat!(
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
 );
 
-/// Starts a server with a ready and a buried job in each tube of [`NAMES`] and in a tube whose name has 512 bytes.
+/// Starts a server with a ready and a buried job in each tube of [`NAMES`] and in a tube whose name is 512 bytes long.
 fn filled() -> Server {
     let server = Server::beanpole(&[]);
     let longest = format!("\"{}\"", "\\xfe".repeat(512));
@@ -113,7 +113,7 @@ fn a_binlog_with_such_names_is_exported_and_imported() {
     assert!(ended.out.contains("\"tube\":\"My::Func\"") && ended.out.contains("\"tube-base64\":\"/w==\""));
 }
 
-/// Simulates a server that lists a tube but refuses its name in commands, like beanstalkd or an older version.
+/// Simulates a server that lists a tube but refuses its name in commands, like beanstalkd or an older beanpole.
 #[test]
 fn a_refused_tube_name_does_not_hide_other_tubes() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {

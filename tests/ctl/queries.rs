@@ -9,7 +9,7 @@ use super::names::on_a_terminal;
 use crate::daemon::{run, wait_until, Folder};
 use crate::support::{ctl, pretender, with_both, Server};
 
-/// Puts the jobs 1 to 3.
+/// Puts job 1 (ready), job 2 (delayed) and job 3 (buried).
 fn fill(server: &Server) {
     assert_eq!(server.ok(&["put", "-t", "mail", "-p", "7", "first"]), "1\n");
     assert_eq!(server.ok(&["put", "-t", "mail", "-d", "1000", "-r", "9", "late"]), "2\n");
@@ -195,7 +195,7 @@ fn lose(socket: &std::path::Path, with: &[u8]) {
     }
 }
 
-/// The gap is larger than the range of IDs that a client would try. `tail` must not put jobs to find the latest ID.
+/// The gap is larger than the range of IDs that `tail` would try. `tail` must not put jobs to find the latest ID.
 #[test]
 fn tail_continues_after_gaps_and_puts_nothing() {
     let folder = Folder::new();

@@ -224,7 +224,7 @@ fn a_stopped_worker_reports_that_the_last_try_is_over() {
     let mut worker = Running(command.stderr(Stdio::piped()).spawn().expect("the program"));
     wait_until("it has begun", || begun.exists());
     worker.signal(Signal::SIGTERM);
-    // Sends another signal, because a signal that is already pending is delivered only once.
+    // Sends a different signal, because a signal that is already pending is delivered only once.
     worker.signal(Signal::SIGINT);
     assert_eq!((worker.code(), server.count("mail", "buried")), (Some(0), 1));
     let mut told = String::new();
@@ -232,7 +232,7 @@ fn a_stopped_worker_reports_that_the_last_try_is_over() {
     assert!(told.contains(": stopped after") && told.contains("; buried after try 1"), "{told}");
 }
 
-/// If a signal kills the command, the job has failed an attempt.
+/// If a signal kills the command, the attempt has failed, but the job must not be lost.
 #[test]
 fn a_killed_command_loses_no_job() {
     with_both(|server| {
@@ -274,7 +274,7 @@ fn a_killed_worker_loses_no_job() {
     });
 }
 
-/// The server is killed while the worker's command runs. The worker must reconnect and process the job again.
+/// The test kills the server while the worker's command runs. The worker must reconnect and process the job again.
 #[test]
 fn a_killed_server_loses_no_job() {
     let folder = Folder::new();

@@ -1,7 +1,7 @@
-//! Fills a queue with every tag, key, limit, pause and setting that the log can store. Reads an export's fields.
+//! Fills a queue with every tag, key, limit, pause and setting that the log can store, and parses exports.
 //!
-//! Owns the commands that fill the queue. `tests/features.rs` reports tags and settings that are missing in this file.
-//! All times are longer than any test.
+//! Owns the commands that fill the queue. `tests/features.rs` reports tags and settings that are missing from this
+//! file. All times are longer than any test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -41,11 +41,11 @@ pub fn fill(mut stream: TcpStream) {
         put("whole", "5 100011 60 1 aft:batch grp:next", "\r\nl"),
         put("whole", "5 0 60 1 aft:batch:3", "\r\nm"),
         "delete 10\r\n".to_owned(),
-        // Schedules whose next run is years away.
+        // Schedules that do not run during a test.
         put("nightly", "5 0 60 1 idp:year cron:@yearly try:3:10 ttl:100012 con:bound:2 grp:runs", "\r\nn"),
         put("nightly", "5 100013 60 1 idp:long every:100014", "\r\no"),
     ];
-    // Encodes the commands as Latin-1, so that a reason is not UTF-8.
+    // Encodes the commands as Latin-1, so that one failure reason is not valid UTF-8.
     let bytes: Vec<u8> = commands.concat().chars().map(|letter| letter as u8).collect();
     stream.write_all(&bytes).expect("a connection");
     let lines = BufReader::new(stream).lines();

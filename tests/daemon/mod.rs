@@ -40,7 +40,7 @@ use nix::unistd::{sysconf, Pid, SysconfVar};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpole");
 
-/// Returns the program under test, which the variable `BEANPOLE_PROGRAM` can replace.
+/// Returns the program under test, which the environment variable `BEANPOLE_PROGRAM` can replace.
 fn program() -> OsString {
     std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| PROGRAM.into())
 }
@@ -52,7 +52,7 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// The maximum lifetime of a daemon, sufficient for several waits of [`PATIENCE`].
 pub const LIFETIME: Duration = Duration::from_secs(1200);
 
-/// The interval for polling a condition that does not notify the test.
+/// The interval for polling a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub struct Daemon {
