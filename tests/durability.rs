@@ -5,8 +5,8 @@
 //! tests in `tests/crash.rs`.
 //!
 //! `BEANPOLE_KILLS=N` sets the number of rounds of the kill tests for each sync mode. `BEANPOLE_RECOVERY=1` measures
-//! the time to recover a million jobs. `BEANSTALKD=PATH` sets the path of the executable of beanstalkd, if this path is
-//! not a usual one.
+//! the time to recover a million jobs. `BEANSTALKD=PATH` sets the path of beanstalkd's executable. By default, the
+//! tests try the usual paths.
 
 mod daemon;
 

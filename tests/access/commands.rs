@@ -393,7 +393,7 @@ fn a_batch_delete_is_all_or_nothing() {
     assert_eq!(client.ask(&format!("delete-batch {one} {held} {free} {two}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {one} {held} 99 {two}")), "DELETED_BATCH 3 1");
     assert!(guarded.operator().ask(&format!("peek {free}")).starts_with("FOUND "));
-    // More jobs than the server checks before it serves other clients.
+    // Puts more jobs than the server checks before it serves other clients.
     let ids: Vec<String> = (0..1000).map(|_| new_job(&mut guarded.operator()).to_string()).collect();
     assert_eq!(client.ask(&format!("delete-batch {} {free}", ids[1..].join(" "))), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {}", ids.join(" "))), "DELETED_BATCH 1000 0");

@@ -1,4 +1,4 @@
-//! Attacks on the limits of connections. Check which clients the server admits, and which clients it drops.
+//! Attacks with too many or idle connections. Checks which clients the server admits, and which clients it drops.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

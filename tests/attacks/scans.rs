@@ -75,7 +75,7 @@ pub fn list_long_names(trial: &mut Trial) {
     trial.check(known.contains("default") && known.contains("bystander"), || "the others are missing".to_owned());
 }
 
-/// Puts a job for a waiting client that watches very many tubes. The duration of the put is measured.
+/// Puts a job for a waiting client that watches very many tubes. Measures the duration of the put.
 pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
     const ROUNDS: usize = 300;
     let daemon = trial.start(&[], &["-t", "1"]);

@@ -170,7 +170,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// `receive_buffer` is the size of the clients' receive buffers in bytes.
+    /// Opens connections. `receive_buffer` is the size of the clients' receive buffers in bytes.
     pub fn open(daemon: &Daemon, count: usize, receive_buffer: Option<usize>) -> Clients {
         Clients::open_at(daemon.address(), count, receive_buffer)
     }
@@ -222,7 +222,7 @@ impl Clients {
         self.members.iter().map(|(_, sent)| sent).sum()
     }
 
-    /// Returns the first bytes that each connection has received, without waiting.
+    /// Returns, without waiting, the first bytes that each connection has received.
     pub fn received(&mut self) -> Vec<String> {
         let hear = |(stream, _): &mut (TcpStream, usize)| {
             let mut bytes = [0; 256];

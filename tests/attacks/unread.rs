@@ -151,7 +151,7 @@ pub fn large_packets(trial: &mut Trial) {
                 let mut client = connect_to(&daemon, "Gearman");
                 client.write_all(&packet(SUBMIT_JOB, &[function.as_bytes(), b"", b"x"])).expect("a connection");
                 let (mut worker, handle) = worker_at(&daemon, function.as_bytes());
-                // The server closes connections that exceed their memory limit, so the write may fail.
+                // The server closes connections that exceed the limit on buffered data, so the write may fail.
                 let _ = worker.write_all(&packet(WORK_DATA, &[&handle, &data]));
                 let mut echoed = connect_to(&daemon, "Gearman");
                 let _ = echoed.write_all(&packet(ECHO_REQ, &[&data]));

@@ -1,5 +1,4 @@
-//! Tests that a server that root has started does not use root's files through links of the user to which the server
-//! switches. Requires root.
+//! Tests that a server that root starts does not follow another user's links to root's files. Requires root.
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};

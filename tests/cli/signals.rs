@@ -141,7 +141,7 @@ fn tube_settings_are_read_at_the_start_and_on_sighup() {
     std::fs::write(&file, "mail ttl:0\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("line 1: invalid settings: mail ttl:0; keeping the previous configuration");
-    // Opening a FIFO blocks until another process opens it for writing, even after a signal.
+    // Opening a FIFO for reading blocks until another process opens it for writing, even after a signal.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     daemon.signal(Signal::SIGHUP);

@@ -42,7 +42,7 @@ fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
     wait_until("the commands are carried out", || peeked() == replies);
-    // Disconnecting would release the job to a waiting client, so the connection is leaked.
+    // Disconnecting would release the job to a waiting client, so the test leaks the connection.
     std::mem::forget(other);
 }
 

@@ -193,7 +193,7 @@ fn any_mixture_of_sizes() {
     let mut random = Random::new(7);
     let mut ids = Vec::new();
     for round in 0..configured() {
-        // The queue fills, drains to the last job, and fills again.
+        // The queue grows to 2000 jobs, shrinks to 10, grows to 300, and drains. All of this happens twice.
         let wanted = [2000, 10, 300, 0][(round * 8 / configured()) as usize % 4];
         let length = random.pick(&[0, 10, 100, 1000, 20_000]);
         if ids.len() < wanted || (random.once_in(2) && ids.len() < wanted + 100) {

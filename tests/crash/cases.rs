@@ -337,7 +337,7 @@ fn an_unremovable_segment_blocks_no_other_and_its_jobs_stay_deleted() {
             assert_eq!((now.stuck, now.disk), (1, disk.used("segment.")), "{mode:?} {round}: {now:?}");
             assert!(now.disk - kept <= 2 * now.live + 2 * SIZE, "{mode:?} {round}: {now:?}");
         }
-        // In these copies, removing the file succeeds again. The server must remove it at its start.
+        // In these copies, the file can be removed again. A server must remove the file when it starts.
         let cut = (mode == SyncMode::Always).then(|| disk.power_cut(1));
         for after in cut.into_iter().chain([disk.kill(1)]) {
             after.heal();

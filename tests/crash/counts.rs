@@ -1,7 +1,7 @@
 //! Crashes a server at very many moments, and counts the releases of dependent jobs and the runs of schedules.
 //!
-//! Owns a book that records what a producer, a worker and the schedules have done, without using the engine's rules.
-//! Each dependent must be released once, after the last member of its batch has ended. Each due time of a schedule must
+//! Owns a book of the actions of a producer, a worker and the schedules. The book does not use the engine's rules. Each
+//! dependent must be released once, after the last member of its batch has ended. Each due time of a schedule must
 //! result in one copy, or in one skipped run if the previous copy still exists.
 
 use std::collections::BTreeMap;

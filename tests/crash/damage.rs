@@ -1,7 +1,7 @@
 //! Tests segments that are damaged while the server is down.
 //!
 //! The server must keep all readable records, report the damaged bytes, and rename the damaged file instead of removing
-//! it. Strict mode must refuse to start.
+//! it. In strict mode, the server must refuse to start.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +130,7 @@ fn used(disk: &Disk, name: &str) -> usize {
     disk.bytes(name).iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Each start records that all earlier data is synced, so damage to earlier records is never taken for a torn write.
+/// Each start records that all earlier data is synced, so damage to earlier records is never mistaken for a torn write.
 #[test]
 fn a_damaged_byte_is_reported_even_after_short_lives() {
     let how = settings(65_536, SyncMode::Always);

@@ -1,8 +1,8 @@
 //! A simulated disk in memory, with the faults of real disks.
 //!
 //! Owns the durable and the unsynced contents of each file. On request, the disk loses or tears writes, or returns
-//! errors. The same seed always causes the same losses. Creating, renaming and removing files is durable immediately,
-//! as the `Storage` trait requires. Must not depend on the meaning of the bytes.
+//! errors. The same seed always causes the same losses. The creation, renaming and removal of files are durable
+//! immediately, as the `Storage` trait requires. Must not depend on the meaning of the bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

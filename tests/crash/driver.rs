@@ -1,4 +1,4 @@
-//! A queue with a log on a faulty simulated disk, driven by random clients.
+//! A queue with a log on a faulty simulated disk, and clients that send random commands.
 //!
 //! Owns one run of a server: random operations of clients and of the syncer. Must not check results (see `model`).
 
@@ -182,7 +182,7 @@ impl Life {
         put
     }
 
-    /// Returns the ID of an existing job, or an ID that was never assigned.
+    /// Returns the ID of a random job, or 1 if the model knows no job.
     pub fn any(&mut self) -> JobId {
         let mut ids = self.model.ids();
         ids.extend_from_slice(&self.volatile);

@@ -138,7 +138,7 @@ pub struct Job {
     pub reserves: u32,
 }
 
-/// Decodes a number of variable length, and returns the remaining bytes.
+/// Decodes a variable-length number. Returns the number and the remaining bytes.
 fn variable(bytes: &[u8]) -> (u64, &[u8]) {
     let length = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).expect("a last byte");
     let number = bytes[..length].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));

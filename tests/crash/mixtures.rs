@@ -99,7 +99,7 @@ impl Past {
         self.files.push(files(disk));
     }
 
-    /// Runs several servers in sequence. Returns their states and the final disk.
+    /// Runs several servers in sequence. Returns the past states of the queue and the final disk.
     fn of(seed: u64, disk: Disk) -> (Past, Disk) {
         let (mut past, mut disk) = (Past::default(), disk);
         for life in 0..4 {

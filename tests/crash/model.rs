@@ -188,8 +188,7 @@ fn after(job: &Option<View>, change: &Change) -> Option<View> {
     }
 }
 
-/// Adds the state after the change for each state in `ways`. The old states remain, because a crash can lose the
-/// change.
+/// Adds the state after the change for each state in `ways`. The old states remain: a crash can lose the change.
 fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
     let mut more: Vec<Option<View>> = ways.iter().map(|way| after(way, change)).collect();
     ways.append(&mut more);

@@ -174,8 +174,7 @@ impl Life {
         }
     }
 
-    /// Reports the outcome of a job that any client or no client holds. Without log space, the report must have no
-    /// effect.
+    /// Reports a job's outcome without holding the job. If the log lacks space, the report must have no effect.
     fn complete(&mut self, job: JobId) {
         let outcome = self.outcome();
         let size = match &outcome {
@@ -189,7 +188,7 @@ impl Life {
         });
     }
 
-    /// Reports the outcome of a job from a random client. Has an effect only if the client holds the job.
+    /// Lets a random client report a job's outcome. The report has an effect only if the client holds the job.
     fn finish(&mut self, job: JobId) {
         let outcome = self.outcome();
         let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;

@@ -180,8 +180,7 @@ fn many_segments_can_be_removed_on_a_full_disk() {
     }
 }
 
-/// A log must be compacted even if the disk has space for only a part of a segment, and the oldest segment has live
-/// jobs.
+/// A log must be compacted on a disk with space for only a part of a segment. The oldest segment contains live jobs.
 #[test]
 fn a_full_disk_is_compacted_into_a_small_segment() {
     let segment = 16 * 1024;

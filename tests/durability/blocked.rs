@@ -177,8 +177,8 @@ fn body(writer: usize, number: usize, length: usize) -> Vec<u8> {
     body
 }
 
-/// Sends all puts in one write. After each put, sends a delete of an earlier job from `deletes`. Returns the IDs of the
-/// new jobs in the order of the replies.
+/// Sends all puts in one write, each followed by a delete of an earlier job from `deletes`. Returns the IDs of the new
+/// jobs in the order of the replies.
 fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64> {
     let mut text = Vec::new();
     for (place, body) in bodies.iter().enumerate() {
@@ -291,7 +291,7 @@ fn a_blocked_sync_delays_no_other_client() {
         .for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Operation::Sync, known)));
 }
 
-/// After three blocked syncs, each of the two pool threads has taken over the work of the other thread at least once.
+/// After three blocked syncs, the pool thread and its spare thread have each taken over from the other at least once.
 #[test]
 fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     let home = Home::new();

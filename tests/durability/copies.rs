@@ -1,5 +1,5 @@
-//! Tests copies of a log: backups of active and inactive directories by the program, and plain copies of the files.
-//! Each copy must be complete, or `check` and strict mode must report it as damaged.
+//! Tests copies of a log: backups that the program makes of active and inactive directories, and plain copies. Each
+//! copy must be complete, or `check` and strict mode must report it as damaged.
 
 use std::collections::HashSet;
 use std::ffi::OsString;

@@ -21,7 +21,7 @@ pub struct Disk {
 pub struct Controls {
     /// The delay of each sync and each creation of a file, in milliseconds.
     pub sync_millis: AtomicU64,
-    /// `true` to block syncs and the creation of files. Setting the value to `false` releases the blocked operations.
+    /// `true` to block syncs and the creation of files, `false` to release the blocked operations.
     pub stuck: AtomicBool,
     waiting: AtomicUsize,
     /// `true` to make writes to a file wait for a sync in progress, as the kernel does when the disk is busy.
@@ -61,8 +61,7 @@ fn fail(error: &AtomicI32) -> io::Result<()> {
 }
 
 impl Controls {
-    /// Makes all later syncs, writes and creations of files fail with the error number `error`. The number 0 ends the
-    /// failures.
+    /// Makes later syncs, writes and creations of files fail with the error number `error`. 0 ends the failures.
     pub fn fail_all(&self, error: i32) {
         for control in [&self.sync_error, &self.write_error, &self.create_error] {
             control.store(error, Ordering::SeqCst);

@@ -288,7 +288,7 @@ fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let log = daemon.wait_log("imported");
     assert!(log.contains("gave the ids of 2 jobs twice"), "{log}");
     let mut client = daemon.client();
-    // The old job 4 still exists. The new jobs 2 and 3 keep their IDs, and the other old jobs get new IDs.
+    // The old jobs 2 and 3 get new IDs, because new jobs have these IDs. Job 4 is the old job, which still exists.
     let jobs = ["one", "new two", "new three", "old four", "old five", &large, "old three"];
     assert_eq!(total(&mut client), jobs.len() as u64);
     for (id, body) in (1..).zip(jobs) {

@@ -53,8 +53,7 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// Waits until the server's only thread has processed all received input. The thread serves the connections in
-/// rotation.
+/// Waits until the server's only thread, which serves the connections in rotation, has processed all received input.
 fn pass(bystander: &mut Client, job: u64) {
     for _ in 0..5 {
         bystander.peek(job).expect("a job");

@@ -176,6 +176,6 @@ fn without_syncs_only_completed_files_are_synced() {
     }
     wait_until("those that were left are synced", || controls.syncs() > before);
     let segments = 2 + 20 * few * (BODY + 200) / SEGMENT;
-    // A segment needs at most three syncs: for its data, for its file, and before its removal. Allow a fourth.
+    // A segment needs at most three syncs: for its data, for its file, and before its removal. The test permits four.
     assert!(controls.syncs() - before <= 4 * segments, "{} syncs of {segments} segments", controls.syncs() - before);
 }
