@@ -115,7 +115,7 @@ mod access {
             self.0.get_mut().write_all(bytes).expect("a peer that reads");
         }
 
-        /// Returns a line without its ending, or an empty string at the end of the stream.
+        /// Reads a line. Returns the line without its line ending, or an empty string at the end of the stream.
         fn line(&mut self) -> String {
             let mut line = String::new();
             self.0.read_line(&mut line).expect("a line");
@@ -141,7 +141,7 @@ mod access {
             String::from_utf8(body).expect("text")
         }
 
-        /// Waits until the server has closed all other connections, which happens asynchronously.
+        /// Waits until the server, which closes connections asynchronously, has closed all other connections.
         fn wait_until_alone(&mut self) {
             wait_until("all others are gone", || self.body("stats").contains("\ncurrent-connections: 1\n"));
         }

@@ -95,7 +95,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
     }
 }
 
-/// Runs one attack against one program. A panic is recorded as a problem, without losing the earlier measurements.
+/// Runs one attack against one program. Records a panic as a problem and keeps the earlier measurements.
 fn attack(row: &Row, program: PathBuf, ours: bool) -> Seen {
     let began = Instant::now();
     let mut trial = Trial::new(program, ours);

@@ -1,9 +1,9 @@
 //! Tests large numbers of waiting workers, silent connections, reservations and tubes.
 //!
 //! Workers must be served in the order of their requests, silent connections must cost no processor time, and the cost
-//! of a command must not grow with the number of other objects. The tests compare the processor time with that of a
-//! small server for the same work, because absolute times depend on the machine. A mutex ensures that only one test
-//! runs at a time, because parallel tests would distort the measurements.
+//! of a command must not grow with the number of other objects. Absolute times depend on the machine, so the tests
+//! compare the processor time with that of a server that has few such objects and does the same work. A mutex ensures
+//! that only one test runs at a time, because parallel tests would distort the measurements.
 
 mod daemon;
 
@@ -24,7 +24,7 @@ const WAITING: usize = 5000;
 
 const IDLE: usize = 10_000;
 
-/// File descriptors for purposes other than the connections.
+/// The number of file descriptors reserved for purposes other than connections.
 const SPARE: usize = 300;
 
 /// Tubes that the measured commands do not use.
@@ -38,7 +38,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns `wanted`, or a lower number of connections if the open-file limit is too low.
+/// Returns `wanted`, or a lower number of connections if the open-file limit does not permit that many.
 fn affordable(wanted: usize) -> usize {
     let files = allow_files((wanted + SPARE) as u64) as usize;
     let count = wanted.min(files.saturating_sub(SPARE));
@@ -74,7 +74,7 @@ fn waiting_workers_are_served_in_order() {
     }
     let all = cpu_micros(&mut observer) - before;
     println!("beside {count} waiting workers a new producer's first job cost {first:.0} µs, all jobs {all:.0} µs");
-    // The first job may take as long as 100 average jobs, plus 5 ms for the statistics commands.
+    // The first job may cost as much processor time as 100 average jobs, plus 5 ms for the statistics commands.
     assert!(first < 100.0 * all / count as f64 + 5000.0, "{first:.0} µs for the first of {count}, {all:.0} for all");
     for (worker, number) in workers.iter_mut().zip(1..) {
         assert_eq!(worker.job(), (number, number.to_string().into_bytes()));
@@ -171,7 +171,7 @@ fn every_reservation_expires_in_time() {
     at_rest(&daemon);
 }
 
-/// Sends the commands in chunks while reading `lines` reply lines.
+/// Sends the commands in chunks, and reads `lines` reply lines for each command.
 fn all(client: &mut Wire, commands: impl Iterator<Item = String>, lines: usize) {
     let commands: Vec<String> = commands.collect();
     for piece in commands.chunks(500) {
@@ -183,8 +183,8 @@ fn all(client: &mut Wire, commands: impl Iterator<Item = String>, lines: usize) 
     }
 }
 
-/// Returns the server's total processor time in microseconds, from statistics more precise than the kernel's clock
-/// ticks.
+/// Returns the server's total processor time in microseconds. The server's statistics are more precise than /proc,
+/// which counts clock ticks.
 fn cpu_micros(client: &mut Client) -> f64 {
     let mut seconds = |key| client.figure("stats", key).expect("statistics").parse::<f64>().expect("seconds");
     (seconds("rusage-utime") + seconds("rusage-stime")) * 1e6
@@ -241,8 +241,8 @@ fn costs_do_not_depend_on_the_number_of_tubes() {
     assert!(many <= 4.0 * few);
 }
 
-/// Creates tubes in ten batches. The median cost of the last three batches must be close to that of the first three. If
-/// the cost of a tube grew with the number of tubes, the last batches would take almost six times as long.
+/// Creates tubes in ten batches. The median cost of the last three may be four times that of the first three, plus 10
+/// ms. If the cost of a tube grew with the number of tubes, the last batches would take almost six times as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
     let (mut client, mut observer) = (Wire::to(&daemon), daemon.client());
@@ -276,7 +276,7 @@ fn own_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every Linux has").into()
 }
 
-/// Returns the processor time for disconnecting many clients that wait for one job's result. `order` reorders clients.
+/// Returns the processor time for disconnecting many clients that wait for one result, in the order that `order` sets.
 fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let mut engine = Engine::new(Limits::NONE);
     let now = Time::from_nanos(1);

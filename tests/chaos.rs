@@ -2,8 +2,8 @@
 //! recovers.
 //!
 //! After each disturbance, the server must serve new clients, have as many threads and descriptors as before, use at
-//! most 30 % more memory, and be idle. `make chaos` runs the tests. A test that needs root or a missing tool prints a
-//! message and is skipped.
+//! most 30 % more memory, and be idle. `make chaos` runs the tests. A test that lacks root privileges or a tool prints
+//! a message and is skipped.
 
 #[path = "daemon/mod.rs"]
 mod daemon;
@@ -117,7 +117,7 @@ fn drain(server: &Daemon) {
     });
 }
 
-/// Opens as many connections as the limits of both processes allow, and sends an incomplete command on each.
+/// Opens [`FLOOD`] connections, or as many as both processes' limits allow, and sends an incomplete command on each.
 fn flood(server: &Daemon) {
     let mut streams = Vec::new();
     while streams.len() < FLOOD {
@@ -245,8 +245,8 @@ fn memory_of_huge_bodies_is_released() {
     survives(&server, "two bodies of 1 GiB at once", || large_bodies(&server, 2, SIZE >> 20));
 }
 
-/// Configures packet loss in a separate network namespace, in which the test then runs. Without the kernel's `netem`
-/// module, a rate limit drops packets instead.
+/// Shell commands that configure packet loss in a new network namespace and then run the test in this namespace.
+/// Without the kernel's `netem` module, a rate limit drops packets instead.
 const LOSSY: &str = "ip link set lo mtu 1500 up && { tc qdisc add dev lo root netem loss 10% 2>/dev/null || \
                      tc qdisc add dev lo root tbf rate 20mbit burst 16k limit 16k; } && exec \"$0\" \"$@\"";
 

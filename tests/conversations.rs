@@ -40,7 +40,7 @@ fn check(failures: Vec<String>) {
 
 fn config(conversation: &Conversation) -> Config {
     let mut options = conversation.options.clone();
-    // The option's minimum of 1M would require a long conversation.
+    // Bypasses the parser, because the option's minimum of 1M would require a long conversation.
     let memory = options.iter().position(|word| word == "--max-memory").map(|at| {
         let size = options.drain(at..at + 2).next_back();
         size.and_then(|size| size.parse().ok()).expect("a number of bytes")
@@ -168,7 +168,7 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
         _ => Address::Unix(path(wire)),
     };
     config.listen = vec![address(Wire::Beanstalk)];
-    // With more than two threads, the server executes commands of several connections in one turn.
+    // With more than two threads, several connections can share a turn, for which the server locks the engine once.
     config.threads = if number / 2 % 2 == 0 { 1 } else { 4 };
     let speaks = |wire| conversation.steps.iter().any(|step| conversation.wire_of(&step.who) == wire);
     config.gearman.extend(speaks(Wire::Gearman).then(|| address(Wire::Gearman)));

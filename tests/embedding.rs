@@ -104,7 +104,7 @@ fn names_cannot_inject_commands() {
     is_invalid(client.authenticate(format!("token\r\ndelete {kept}").as_bytes()));
     is_invalid(client.text(&format!("stats\r\ndelete {kept}")).map(drop));
     is_invalid(client.figure(&format!("stats\ndelete {kept}"), "pid").map(drop));
-    // The client has not sent any part of the invalid command, so later replies still match their commands.
+    // The client has not sent any part of the invalid commands, so later replies still match their commands.
     assert_eq!(client.peek(kept).unwrap().body, b"kept");
     assert_eq!(client.delete_batch(&[]).unwrap(), 0);
     assert_eq!(client.figure("stats", "cmd-delete").unwrap(), "0");
@@ -277,7 +277,7 @@ fn a_unix_socket_is_removed_with_its_server() {
 #[test]
 fn failed_starts_return_the_program_s_exit_code() {
     let code = |config| Server::with(config).map(|server| server.names()).unwrap_err().code;
-    // An address that is reserved for documentation (RFC 5737), which no machine uses.
+    // RFC 5737 reserves this address for documentation, so no machine uses it.
     let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
     assert_eq!(code(Config::embedded().with(|config| config.listen = vec![elsewhere])), 75);
     assert_eq!(code(Config::embedded().with(|config| config.user = Some("no-such-user".to_owned()))), 33);
@@ -386,7 +386,7 @@ fn watching_a_tube_again_resets_its_weight() {
     let mut output = String::new();
     stream.read_to_string(&mut output).expect("answers");
     assert_eq!(output.matches("RESERVED ").count(), JOBS, "{output}");
-    // With the old weight of 9999, all forty jobs would be from one tube.
+    // With the old weight of 9999, all forty jobs would almost certainly be from one tube.
     let count = |body: &str| output.lines().filter(|line| *line == body).count();
     assert!(count("x") > 0 && count("y") > 0, "{output}");
 }

@@ -20,7 +20,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// Returns a command that runs in the directory of an example. Its PATH begins with the directory of beanpole.
+/// Returns a command that runs in the directory of an example, with the directory of beanpole first in its PATH.
 fn command(folder: &str, words: &[&str]) -> Command {
     let mut path = vec![Path::new(PROGRAM).parent().expect("a directory").to_owned()];
     path.extend(tools().map(|tools| tools.join("venv/bin")));
@@ -152,7 +152,7 @@ fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
     });
     client.delete(id).unwrap();
     signal("-CONT");
-    // `beanpole work` reports the second of these messages.
+    // `beanpole work` reports the second reason.
     let reasons = ["no longer reserved", "time to run"];
     wait_until(&format!("{name}: it says so"), || {
         let log = std::fs::read_to_string(log).unwrap();
@@ -289,7 +289,7 @@ fn a_makefile_has_a_queue() {
     assert!(!folder.file(".queue/port").exists());
     assert!(client.figure("stats", "pid").is_err());
     make("queue-stop");
-    // After a reboot, which this test simulates, the recorded process ID may belong to another program.
+    // The recorded process ID may belong to another program, for example after a reboot.
     let mut other = Command::new("sleep").arg("60").spawn().unwrap();
     std::fs::write(folder.file(".queue/pid"), other.id().to_string()).unwrap();
     assert!(make("queue-start").contains("listens"));

@@ -29,7 +29,7 @@ mod reference;
 use std::fs;
 use std::path::Path;
 
-/// The minimum number of files for each target. If there are fewer, a directory is probably missing.
+/// The minimum number of files for each target. If there are fewer, a part of the corpus is probably missing.
 const LEAST: usize = 3;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Gearman tests that conversations cannot express: long delays, long lists, and random input.
+//! Gearman tests that conversation files cannot express: long delays, long lists, and random input.
 
 mod daemon;
 #[allow(dead_code, unused_imports)] // the tests do not read conversation files

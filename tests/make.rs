@@ -75,7 +75,7 @@ fn uninstall_removes_all_installed_files() {
     let program = odd.join("beanpole");
     assert!(Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp").success());
     let root = odd.join("root");
-    // In a value for make, `$$` is a dollar sign.
+    // In the value of a make variable, `$$` is a dollar sign.
     let escaped = |path: &Path| path.display().to_string().replace('$', "$$");
     let arguments = |word: &str| {
         vec![

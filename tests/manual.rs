@@ -26,7 +26,7 @@ mod drawing;
 #[path = "../benches/picture/publish.rs"]
 mod publish;
 
-/// Maximum length of the README, which must remain a first overview.
+/// Maximum number of lines in the README, which must remain an overview.
 const README_LINES: usize = 150;
 
 fn read(path: &str) -> String {
@@ -47,7 +47,7 @@ fn heading<A>(opt: &Flag<A>) -> String {
     format!("{short}Fl -{}{value}", opt.long)
 }
 
-/// Returns the heading of each option in the page, and its text.
+/// Returns the heading and the text of each option in the page.
 fn documented(page: &str) -> Vec<(String, String)> {
     let section = page.split(".Sh OPTIONS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("OPTIONS");
     let items = section.split("\n.It ").skip(1).map(|item| item.split_once('\n').expect("a text behind a heading"));
@@ -256,7 +256,7 @@ fn unit_words(unit: &str, key: &str) -> BTreeSet<String> {
     lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
 }
 
-/// If a unit has `Conflicts=`, starting it stops the other unit, even if a condition then prevents the start.
+/// Starting a unit with `Conflicts=` stops the conflicting unit, even if a condition then prevents the start.
 #[test]
 fn no_unit_stops_another_one_with_jobs() {
     for unit in ["beanpole.service", "beanpole.socket", "beanstalkd.service", "beanstalkd.socket"] {

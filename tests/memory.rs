@@ -41,7 +41,7 @@ fn packet(kind: u32, announced: u32, data: &[u8]) -> Vec<u8> {
     [&b"\0REQ"[..], &kind.to_be_bytes(), &announced.to_be_bytes(), data].concat()
 }
 
-/// Returns one example of each kind of input in a protocol.
+/// Returns one example of each kind of input that the protocol has.
 fn inputs(wire: Wire) -> Vec<Input> {
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
     let filling = vec![b'x'; 500_000];

@@ -157,7 +157,7 @@ fn run(seed: u64, host: &str) {
         config.workq = anywhere;
     });
     let (server, clock) = Server::with_manual_clock(doors.with(|config| {
-        // With more than two threads, the server executes commands of several connections in one turn.
+        // With more than two threads, several connections can share a turn, for which the server locks the engine once.
         config.threads = if seed % 2 == 0 { 2 } else { 3 };
         config.job_retries = Some(2);
     }))

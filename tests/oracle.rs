@@ -3,8 +3,8 @@
 //! Run `cargo test --test oracle -- /usr/bin/beanstalkd` or `-- /usr/sbin/gearmand`. The program's name selects the
 //! conversations. Each conversation gets a new daemon on its own Unix socket or port. `differences.txt` lists expected
 //! failures with their reasons. A listed conversation that passes is an error, unless the reason begins with
-//! "Sometimes". The tests use real time, and ages are reported in whole seconds. A conversation can therefore fail by
-//! chance under load. The test then repeats it without parallel load, and one of three repetitions must pass twice.
+//! "Sometimes". The tests use real time, and ages are reported in whole seconds. Under load, a conversation can fail by
+//! chance. The test then tries the conversation up to three times without load. One try must pass twice in a row.
 
 mod script;
 
@@ -19,7 +19,7 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use script::{load, run, Connection, Conversation, Sockets, Wire};
 
-/// The number of conversations that are played in parallel. Most of them wait most of the time.
+/// The number of conversations that are played in parallel. Most conversations wait most of the time.
 const THREADS: usize = 16;
 
 /// The host name in the handles of gearmand's jobs.
@@ -69,7 +69,7 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Another process on the same port may have replied, so the daemon must still run.
+        // Another process on the same port may have accepted the connection, so the daemon must still be running.
         let ended = daemon.child.try_wait().expect("our own child").is_some();
         (!ended).then_some(daemon)
     }

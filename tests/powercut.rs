@@ -169,7 +169,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
         let recorded = history.record(last);
         let has_problems = !history.problems.is_empty();
         report().live(&mut history, generation);
-        // If a client got no reply, it has already recorded a problem, so this error is redundant.
+        // If a client got no reply, a problem has already been recorded, so this error is redundant.
         let recorded = if has_problems && recorded.is_err() { None } else { recorded? };
         let Some(path) = recorded else { break };
         let events = trace::read(&path)?;

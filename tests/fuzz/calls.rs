@@ -132,7 +132,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Executes the calls in order. Between the calls, runs the timers that are due.
+/// Executes the calls that the bytes encode. Between the calls, runs the timers that are due.
 pub fn make(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };

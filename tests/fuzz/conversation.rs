@@ -34,7 +34,7 @@ struct Stage {
     wires: [Wire; CLIENTS],
     clients: [Option<UnixStream>; CLIENTS],
     received: [Vec<u8>; CLIENTS],
-    /// Chooses random split positions. `None` sends the input unsplit.
+    /// Chooses random split positions. With `None`, the input is sent unsplit.
     cuts: Option<Random>,
     /// The index of the client that has sent the most recent bytes.
     speaker: usize,
@@ -43,7 +43,7 @@ struct Stage {
     raced: bool,
 }
 
-/// Plays the conversation with unsplit and then with split input. The first byte is the seed of the positions.
+/// Runs the conversation with unsplit and then with split input. The first byte is the seed; 0 omits the second run.
 pub fn hold(wire: Wire, bytes: &[u8]) {
     let Some((seed, bytes)) = bytes.split_first() else { return };
     let whole = replies(wire, bytes, None);

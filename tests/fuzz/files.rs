@@ -14,13 +14,13 @@ use crate::format;
 
 const SEGMENT: u64 = 4096;
 
-/// The wall clock at each start.
+/// The wall-clock time at each start.
 const DAWN: Time = Time::from_nanos(1_700_000_000_000_000_000);
 
 /// The ID, tube, state and body of a job, which a restart must preserve.
 type Kept = (u64, Vec<u8>, String, Vec<u8>);
 
-/// The number of rounds of the log's threads, sufficient to rewrite and rename damaged segments.
+/// The number of rounds of maintenance, writes and syncs. It suffices to rewrite and rename damaged segments.
 const ROUNDS: usize = 100;
 
 /// The journal and the engine, which share one lock in the server.
@@ -69,7 +69,7 @@ fn start_twice(disk: &Disk) {
     assert_eq!(kept(&again, last), kept(&access, last));
 }
 
-/// Removes a piece from `bytes`. The first byte is the length of the piece.
+/// Removes and returns the first piece of `bytes`. The first byte is the length of the piece.
 pub fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     let Some((&length, rest)) = bytes.split_first() else { return &[] };
     let (piece, rest) = rest.split_at(rest.len().min(length.into()));

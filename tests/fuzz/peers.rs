@@ -1,6 +1,6 @@
-//! Messages of peers: entries of a cluster's shared log, HTTP responses to a client, and replies of a beanstalk server.
+//! Tests the decoding of entries of a cluster's shared log, HTTP responses, and replies of a beanstalk server.
 //!
-//! Owns the socket pairs over which the clients read the input. Reading must end, and bad input must cause an error.
+//! Owns the socket pairs over which clients read the input. Reading must end, and invalid input must cause an error.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,10 +17,10 @@ use crate::files::piece;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Later bytes of a file are ignored.
+/// The maximum size of a file. Bytes beyond this size are ignored.
 const MAX_FILE: u64 = 1 << 12;
 
-/// Executes operations, each of which must be equal after it has been encoded and decoded.
+/// Executes operations. Encoding and decoding an operation must not change it.
 fn execute(mut operations: &[u8], files: &mut Files) {
     let write = |file: &mut Vec<u8>, at: u64, bytes: &[u8]| {
         for (place, byte) in (at..MAX_FILE).zip(bytes) {
@@ -54,7 +54,7 @@ fn execute(mut operations: &[u8], files: &mut Files) {
     }
 }
 
-/// Each piece of the input contains the operations of an entry. A merged entry must have the effect of all entries.
+/// Each piece of the input has the operations of an entry. The merged entry must have the same effect as the entries.
 pub fn entry(mut bytes: &[u8]) {
     // A damaged entry or an entry of a later version must not cause a panic.
     if let Some((head, operations)) = Head::open(bytes) {
@@ -108,7 +108,7 @@ pub fn response(bytes: &[u8]) {
     }
 }
 
-/// Reads the input as replies, and as the reply to each command.
+/// Reads the input as a sequence of replies, and then as the reply to each command.
 pub fn reply(bytes: &[u8]) {
     let (stream, _theirs) = connection(bytes);
     let mut client = Client::over(stream);

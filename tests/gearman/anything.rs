@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Returns the seeds. The variable `BEANPOLE_WILD` sets the number of runs, each with one seed.
+/// Returns one seed for each run. The environment variable `BEANPOLE_WILD` sets the number of runs.
 fn runs() -> std::ops::Range<u64> {
     let wanted = std::env::var("BEANPOLE_WILD").ok().map(|text| text.parse().expect("a number of runs"));
     0..wanted.unwrap_or(60)
@@ -43,7 +43,7 @@ const FUNCTIONS: [&str; 3] = ["f", "g", "h"];
 /// Returns a random argument. Most arguments are valid for the parameter `name`.
 fn argument(name: &str, random: &mut Random) -> Vec<u8> {
     let odd: [&[u8]; 6] = [b"", b"-", b"\xff\n", b"99999999999999999999", b"-1", b"x y"];
-    // An invalid time can be very long, and clients would wait for the job that long.
+    // The server may read an invalid time as a time far in the future, and clients would wait for the job until then.
     if random.below(12) == 0 && name != "time" {
         return random.pick(&odd).to_vec();
     }
@@ -154,7 +154,7 @@ fn orderly_run(seed: u64) {
     assert!(lines.iter().all(|line| line.ends_with(b"\n")));
 }
 
-/// Lets workers complete all remaining jobs.
+/// Closes the workers' connections, and completes all remaining jobs with a new worker.
 fn drain(world: &mut Within, workers: &[String]) {
     for worker in workers {
         let bytes = world.receive(worker, Patience::Must);

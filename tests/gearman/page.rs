@@ -1,4 +1,4 @@
-//! Checks that the man page describes all packets and commands in the words of the program's tables.
+//! Checks that the man page describes all packets and commands with the summaries in the program's tables.
 
 use beanpole::internals::gearmand::OPTIONS;
 use beanpole::internals::protocol::gearman::{PACKETS, TEXT_COMMANDS};

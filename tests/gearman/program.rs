@@ -115,8 +115,8 @@ fn a_client_that_does_not_read_its_job_s_updates_is_dropped() {
     assert_eq!(alive, [(17, b"alive".to_vec())]);
 }
 
-/// Submits the same foreground job very many times. Then a worker, or the client itself, grabs the job. Returns the
-/// job's handle.
+/// Submits the same foreground job 20,000 times. Then a worker, or the client itself, grabs the job. Returns the job's
+/// handle.
 fn awaited_very_often(client: &mut TcpStream, worker: Option<&mut TcpStream>) -> Vec<u8> {
     let mut handle = Vec::new();
     for _ in 0..40 {

@@ -107,7 +107,7 @@ fn bodies_are_charged_as_they_arrive() {
     let mut first = Wire::to(&daemon);
     first.send(format!("list-tube-used\r\n{line}"));
     first.expect("USING default");
-    // The reply to another client of the same thread shows that the thread has processed the first line.
+    // The server has only one thread, so its reply to another client shows that it has processed the first line.
     served(&daemon);
     let mut second = Wire::to(&daemon);
     second.send(line);
@@ -134,7 +134,7 @@ fn bodies_are_charged_as_they_arrive() {
     calm(&daemon);
 }
 
-/// If the system has less memory than the server assumes, the server must reply OUT_OF_MEMORY, like beanstalkd.
+/// If the system has less memory than `--max-memory` allows, the server must reply OUT_OF_MEMORY, like beanstalkd.
 #[test]
 fn a_body_larger_than_the_system_s_memory() {
     let arguments = ["-p", "0", "-t", "1", "-z", "1073741824", "--max-memory", "4G"];

@@ -59,7 +59,7 @@ fn endless_carriage_returns() {
     nonsense(&[b'\r'; 1 << 20]);
 }
 
-/// Returns a batch of commands about one job and one tube, and the expected replies.
+/// Returns a batch of commands that use one job and one tube, and the expected replies.
 fn round(id: usize) -> (Vec<u8>, String) {
     let body = format!("body {id}");
     let mut commands = put(body.as_bytes(), 60);
@@ -176,7 +176,7 @@ impl Flooded {
     }
 
     /// Each client sends `command` `count` times while the server is stopped. Then the bystander sends a command.
-    /// Returns the number of commands executed before the bystander's, according to the statistic `key`.
+    /// Returns how many commands were executed before the bystander's command, according to the statistic `key`.
     fn ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let before = figure(&mut self.bystander, "stats", key);
         let commands = format!("{command}\r\n").repeat(count);
@@ -202,8 +202,8 @@ impl Flooded {
     }
 }
 
-/// One client sends commands as fast as possible and reads all replies. Other clients must not wait until the server
-/// has executed all of these commands.
+/// One client sends 4000 commands at once. Other clients must not wait until the server has executed all of these
+/// commands.
 #[test]
 fn one_client_floods_with_an_expensive_command() {
     let mut flooded = Flooded::start();
@@ -212,7 +212,7 @@ fn one_client_floods_with_an_expensive_command() {
     calm(&flooded.daemon);
 }
 
-/// A scan of many items takes longer, so fewer of these commands may be executed before other clients are served.
+/// Each command scans 50,000 tubes, so the server may execute fewer of these commands before it serves other clients.
 #[test]
 fn one_client_floods_with_a_very_expensive_command() {
     const WATCHED: usize = 50_000;
@@ -241,7 +241,8 @@ fn many_clients_flood() {
     const CROWD: usize = 100;
     let mut flooded = Flooded::start();
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| flooded.client()).collect();
-    // The clients have used little processor time so far, so the server may first execute 32 batches of 128 commands.
+    // The server first gives each client a turn. With 101 active connections, a turn is a third of a batch of 128
+    // commands.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
     assert!(first <= 4400, "{first} of 100,000 come first");
     let max = flooded.max_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
@@ -249,7 +250,7 @@ fn many_clients_flood() {
     calm(&flooded.daemon);
 }
 
-/// A client that has flooded the server for a long time must not be served more often than other clients.
+/// After a long flood by one client, another client's flood must not delay other clients more than before.
 #[test]
 fn one_client_floods_for_long() {
     let mut flooded = Flooded::start();
@@ -259,7 +260,6 @@ fn one_client_floods_for_long() {
     std::thread::scope(|scope| {
         scope.spawn(|| flood(stream, &commands, &stop));
         let _stop = StopAtEnd(&stop);
-        // Polls the statistics on a separate connection.
         wait_until("there was a long flood", || stat(&flooded.daemon, "cmd-delete") > 1_000_000);
     });
     calm(&flooded.daemon);

@@ -1,4 +1,4 @@
-//! Tests the order of replies if one thread delivers a job to a waiting client while another thread executes this
+//! Tests the order of replies when one thread delivers a job to a waiting client while another thread executes this
 //! client's next command.
 //!
 //! Each connection must receive its replies in the order of its commands: RESERVED before the reply to the command

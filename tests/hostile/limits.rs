@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{shell, wait_until, Daemon, Folder, PATIENCE};
 use crate::wire::{at_rest, calm, serves, Wire};
 
-/// The text that the server logs when it refuses connections because of its own limit.
+/// The text that the server logs when it refuses connections because of `--max-connections`.
 const TURNED_AWAY: &str = "too many connections";
 
 /// The text that the server logs when it has no descriptor for a new connection.

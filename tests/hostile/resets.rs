@@ -9,7 +9,7 @@ use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Random,
 
 const STORM: usize = 500;
 
-/// The number is low, because each connection with pending replies uses kernel memory.
+/// The number of connections with pending replies. It is low, because each of them uses kernel memory.
 const PENDING: usize = 100;
 
 fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {

@@ -1,4 +1,4 @@
-//! Stops the server process for some time, like a debugger, a full disk of the host or a suspended laptop.
+//! Stops the server process for some time, as a debugger, a full disk of the host or the suspension of a laptop does.
 //!
 //! When the server continues, several deadlines have passed. Each reply must be correct when it is sent.
 
@@ -24,7 +24,7 @@ fn stall(daemon: &Daemon, length: Duration) {
 }
 
 /// Runs a scene with increasing times to run. `asleep` returns the duration of the stalls for a time to run in seconds.
-/// If the machine is too busy to finish the scene within a time to run, the next attempt uses a longer one.
+/// If the machine is too busy to finish the scene within a time to run, the next attempt uses a longer time to run.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);

@@ -48,7 +48,7 @@ fn urgent_bytes_of_a_client_that_waits_for_a_job() {
     calm(&daemon);
 }
 
-/// A read stops before an urgent byte even if more data follows. The server is stopped until all data has arrived.
+/// A read stops before an urgent byte even if more data follows. The test stops the server until all data has arrived.
 #[test]
 fn commands_behind_an_urgent_byte_are_answered() {
     let daemon = Daemon::start(&[]);

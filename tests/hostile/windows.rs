@@ -87,7 +87,7 @@ fn open_with_a_full_window() {
     reads_late(false);
 }
 
-/// The client half-closes the connection and then closes it. Its unread data turns the close into a reset.
+/// The client half-closes the connection and then closes it. Because of the unread replies, the kernel sends a reset.
 #[test]
 fn half_closed_with_a_full_window_then_disconnected() {
     let daemon = Daemon::start(&[]);
@@ -171,7 +171,7 @@ fn a_client_that_reads_slowly_for_long() {
     calm(&daemon);
 }
 
-/// The server must not execute commands behind unread replies. Therefore, a worker that does not read reserves no jobs.
+/// The server must not execute commands of a client that has too many unread replies, so this client reserves no jobs.
 #[test]
 fn a_reserve_behind_unread_replies_takes_no_job() {
     let daemon = Daemon::start(&[]);
@@ -210,8 +210,8 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
     let body = vec![b'x'; BODY];
     let mut producer = Wire::to(&daemon);
     let mut slow: Vec<TcpStream> = Vec::new();
-    // On a slow machine, memory is possibly never exhausted, because the server drops clients that have not read for
-    // a second.
+    // On a slow machine, memory might never be exhausted, because the server drops clients that have not read for a
+    // second.
     while slow.len() < 20 {
         producer.send(format!("put 0 0 60 {BODY}\r\n"));
         producer.send(&body);
@@ -253,7 +253,7 @@ fn unread_long_lists_are_charged() {
     (0..TUBES).for_each(|number| assert_eq!(operator.line(), format!("WATCHING {}", number + 2)));
     let length = 4 + "- default\n".len() + TUBES * 203;
     let mut readers = Vec::new();
-    // On a slow machine, memory is possibly never exhausted, because the server drops clients that do not read.
+    // On a slow machine, memory might never be exhausted, because the server drops clients that do not read.
     while readers.len() < 20 {
         let mut reader = narrow(&daemon);
         reader.write_all(b"list-tubes\r\n").expect("an open connection");

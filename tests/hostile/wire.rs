@@ -1,4 +1,4 @@
-//! Plain connections, and checks that the server is idle and serves other clients.
+//! Plain TCP connections, and checks that the server is idle and serves new clients.
 //!
 //! Owns the definition of an idle server. Must not depend on a particular test.
 
@@ -54,7 +54,7 @@ impl Wire {
         SockRef::from(self.stream()).send_out_of_band(b"!").expect("a connection that takes an urgent byte");
     }
 
-    /// Returns a line without its ending.
+    /// Reads a line. Returns the line without its CR LF.
     pub fn line(&mut self) -> String {
         let mut line = Vec::new();
         self.0.read_until(b'\n', &mut line).unwrap_or_else(|error| panic!("{error} after {line:?}"));
@@ -102,7 +102,7 @@ impl Wire {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
             Ok(0) => {}
-            // If the server closes a connection with unread input, the close becomes a reset.
+            // If the server closes a connection with unread input, the kernel sends a reset.
             Err(error) if error.kind() == ErrorKind::ConnectionReset && rest.is_empty() => {}
             other => panic!("no end: {other:?} {:?}", String::from_utf8_lossy(&rest)),
         }

@@ -59,7 +59,7 @@ fn jobs_are_put_and_shown() {
 fn a_large_body_is_shown_partially_and_downloadable() {
     let visited = serve(|config| config.max_job_size = 300_000);
     let mut client = visited.client();
-    // The page of a job shows only a part of the body. This part ends in the middle of a two-byte character.
+    // The reply about a job contains at most 64 KiB of the body. This limit is in the middle of a two-byte character.
     let body = format!("x{}", "\u{e9}".repeat(100_000));
     client.put(body.as_bytes(), 0, 0, 60).expect("a job");
     let shown = visited.get("/api/jobs/1");
@@ -345,7 +345,7 @@ fn the_history_has_pages_and_a_chart_of_the_last_hour() {
         points.map(|point| point.parse::<u64>().expect("a number")).collect::<Vec<_>>()
     };
     assert_eq!((sum("done").len(), sum("done").iter().sum::<u64>(), sum("failed").iter().sum::<u64>()), (240, 40, 20));
-    // A chart begins at a multiple of 15 seconds, so 85.5 seconds overlap six or seven intervals.
+    // The intervals of a chart begin at multiples of 15 seconds, so 85.5 seconds overlap six or seven intervals.
     let used = sum("failed").iter().filter(|count| **count > 0).count();
     assert!((6..=7).contains(&used), "{chart}");
     assert!(!chart.contains("oldest-ready-tube"), "{chart}");
@@ -431,7 +431,7 @@ fn speak(visited: &Visited) -> impl FnMut(&str) -> String {
 fn failed_jobs_are_grouped_by_reason_and_handled_together() {
     let visited = serve(|_| ());
     let mut talk = speak(&visited);
-    // In each tube, every third job fails for a different reason.
+    // In each tube, every third job fails because of a timeout, and the other jobs fail for another reason.
     for id in 1..=1800 {
         let tube = if id % 2 == 0 { "mail" } else { "web" };
         assert_eq!(talk(&format!("put 0 0 60 0 tub:{tube}\r\n")), format!("INSERTED {id}"));

@@ -63,7 +63,7 @@ fn requests_can_be_pipelined_or_split() {
     }
 }
 
-/// HTTP/1.0, which health checks of load balancers often use, has no required Host header.
+/// HTTP/1.0, which health checks of load balancers often use, does not require a Host header.
 #[test]
 fn http_1_0_needs_no_host() {
     let visited = serve(|_| ());
@@ -126,7 +126,7 @@ fn a_request_is_refused_before_its_body_is_sent() {
         // The server must skip the rest of the body and then parse the next request.
         visitor.send(&[b'['; 99_999]);
         assert_eq!(visitor.get("/healthz").status, 200, "{path}");
-        // A refused client may send the body or omit it, so the server must close the connection.
+        // After `Expect: 100-continue`, a refused client may omit the body, so the server must close the connection.
         let expecting =
             format!("POST {path} HTTP/1.1\r\n{headers}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
         visitor.send(expecting.as_bytes());

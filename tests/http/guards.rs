@@ -182,7 +182,7 @@ fn remote_clients_need_a_token() {
             assert_eq!(reply.status, status, "{path} {token}");
             assert_eq!(reply.head.contains("WWW-Authenticate: Bearer"), status == 401, "{path}");
         }
-        // Kubernetes sends the address of the pod as the host, and no token.
+        // A Kubernetes probe sends the address of the pod in the Host header, and no token.
         let page = include_str!("../../man/beanpole-operate.7");
         let probes =
             page.split(".Ss Kubernetes\n").nth(1).and_then(|rest| rest.split(".Ss ").next()).expect("a section");

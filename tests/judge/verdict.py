@@ -124,7 +124,7 @@ class Judge:
             if op.outcome == CHANGED[op.verb]:
                 self.change(job, op)
             else:
-                # The job may not exist, because the result of the deletion is uncertain: the reply is an error.
+                # The reply is an error, so the effect is uncertain. After a delete, the job may not exist.
                 self.leave(job, op.sent)
                 self.forget(job)
                 job.doubtful |= op.verb == "delete"

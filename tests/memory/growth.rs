@@ -9,8 +9,8 @@ use beanpole::Client;
 
 use crate::daemon::{wait_until, Daemon};
 
-/// Maximum difference between the growth of resident memory and the memory account, in bytes. The difference is caused
-/// by newly touched pages, thread buffers and fragmentation.
+/// Maximum difference between the growth of resident memory and the memory account, in bytes. Newly touched pages,
+/// thread buffers and fragmentation cause the difference.
 pub const BEYOND: u64 = 4 << 20;
 
 /// Resident memory that may remain after all clients have disconnected, in bytes. The allocator keeps up to eight
@@ -43,7 +43,7 @@ impl Growth<'_> {
         if least == 0 {
             settled(self.daemon, &mut self.observer);
         }
-        // The account is read last, so that input that arrives between the two reads can only increase the account.
+        // Reads the account last, so that input that arrives between the two reads can only increase the account.
         let resident = self.daemon.rss().saturating_sub(self.resident);
         let account = figure(&mut self.observer, "current-memory").saturating_sub(self.account);
         println!("{what}: {} connections, account +{account}, resident +{resident}", connections.len());

@@ -274,7 +274,7 @@ impl Act {
                 vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
             }
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
-            // The server deletes the last job first, so that the first job of the batch is the last one in the log.
+            // The server deletes the last job of the batch first, so the log contains the deletions in reverse order.
             Act::DeleteBatch(keys) => keys.iter().rev().map(|job| Change::Delete { key: key(job) }).collect(),
             Act::Fail { key, pri, reason } => failed(book, key, *pri, reason),
             Act::KickJob(job) => vec![Change::Kick { key: key(job) }],
@@ -287,7 +287,7 @@ impl Act {
                 let change = self.of_tube().filter(|change| book.affected(change) > 0);
                 change.into_iter().collect()
             }
-            // If the settings are the same, the command makes no change, so the reply guarantees nothing.
+            // If the tube already has these settings, the command makes no change, so the reply guarantees nothing.
             Act::Set { tube, settings } if book.settings.get(tube).map_or("", String::as_str) == settings => Vec::new(),
             Act::Set { tube, settings } => vec![Change::Set { tube: tube.clone(), settings: settings.clone() }],
             Act::Outcome { id, done, result } => {
@@ -304,7 +304,7 @@ impl Act {
         }
     }
 
-    /// Returns the change of a flush or a move of a whole tube. The log records the beginning of these commands.
+    /// Returns the change that a flush or a move of a whole tube makes. The log records the start of these commands.
     fn of_tube(&self) -> Option<Change> {
         Some(match self {
             Act::MoveTube { from, to, state, bound } => {

@@ -1,8 +1,8 @@
 //! The state that a queue must have after each change, as far as clients can observe the state.
 //!
 //! Owns the facts about jobs that the reference model lacks: protocols, bodies, and results of Workq. The reference
-//! model contains the rules. It also predicts the replies of the simulated server in tests/sim. Must not communicate
-//! with a server.
+//! model contains the rules of the queue, and also predicts the replies of the simulated server in tests/sim. Must not
+//! communicate with a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -76,11 +76,11 @@ pub struct Book {
 pub struct Views {
     pub jobs: BTreeMap<String, View>,
     pub tubes: BTreeMap<String, TubeView>,
-    /// The keys of ended jobs with their tubes, in the form of the lines of `list-keys`.
+    /// The keys of ended jobs with their tubes, in the format of `list-keys`.
     pub keys: BTreeSet<String>,
 }
 
-/// Returns the number of a job in the model. The ID of a Workq job determines its number.
+/// Returns the number of a job in the model. For a Workq job, this number is a hash of the ID.
 fn id(key: &str) -> JobId {
     JobId(key.parse().unwrap_or_else(|_| hash(key.as_bytes()) | 1 << 63))
 }

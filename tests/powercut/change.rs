@@ -7,7 +7,7 @@ use std::str::Split;
 
 use crate::book::Job;
 
-/// The protocol of a client. It determines whether the key of a job is a number or an ID that the client has chosen.
+/// A client's protocol, which determines whether the key of a job is a number or an ID that the client has chosen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wire {
     Beanstalk,
@@ -138,7 +138,7 @@ changes! {
     Reserve { key: String }
     Release { key: String, pri: u32, delay: u64 }
     Bury { key: String, pri: u32 }
-    /// The reason of a failure. This change precedes the failure.
+    /// The reason for a failure. This change precedes the failure.
     Reason { key: String, reason: String }
     /// A job fails. If the job has no tries left, it is buried in its tube.
     Fail { key: String, pri: u32 }

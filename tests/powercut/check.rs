@@ -46,7 +46,7 @@ pub enum Check {
     IdsWithoutSyncs,
     /// The server accepts a second job with the same unique name, or a result is missing.
     ExtrasStore,
-    /// The server uses a file before the file's disk space is allocated. On a full disk, the use of this file can fail.
+    /// The server uses a file before the file's disk space is allocated. On a full disk, a write to this file can fail.
     Space,
     Start,
     /// The running server sends a wrong reply.
@@ -119,7 +119,7 @@ struct Found<'a> {
     alive: u64,
 }
 
-/// Returns the prefix of the tube names of a lane.
+/// Returns the prefix of all tube names in a lane.
 pub fn prefix(lane: u64) -> String {
     format!("l{lane}-")
 }
@@ -133,7 +133,7 @@ impl Case<'_> {
         self.rule.end == End::PowerCut && self.never_syncs()
     }
 
-    /// Returns the check that is violated if the server has broken a guarantee.
+    /// Returns the check to report for a broken guarantee. Without syncs, a power failure has its own check.
     fn lost(&self, check: Check) -> Check {
         if self.without_syncs() {
             Check::LostWithoutSyncs
@@ -201,7 +201,7 @@ impl Case<'_> {
             self.agree(&mut found, &mut verdict);
             let alive: u64 = found.values().map(|it| it.alive).sum();
             if sight.total != alive {
-                // Two jobs whose clients used the same name look like one job.
+                // The views contain only one job for each key, but the total counts every job.
                 let open = found.values().any(|it| it.span.least < it.span.changes.len());
                 let check = if open { self.no_prefix() } else { self.lost(Check::Back) };
                 verdict.problems.push((check, format!("there are {} jobs, not {alive}", sight.total)));
@@ -320,7 +320,7 @@ impl Found<'_> {
         missing.iter().filter_map(|step| self.lane.steps[step].told).min()
     }
 
-    /// Returns the event index at which the command that made the last of the first `count` changes was sent.
+    /// Returns the event index at which the client sent the command that made change number `count`.
     fn last_sent(&self, count: usize) -> Option<usize> {
         self.span.changes[..count].last().map(|(step, _)| self.lane.steps[step].sent)
     }

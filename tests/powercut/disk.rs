@@ -111,10 +111,10 @@ pub struct Disk {
     durable: Names,
     pending: Vec<(usize, Entry)>,
     handles: HashMap<u64, Opened>,
-    /// The syncs in progress by handle. Each has the file, and the event index at which the sync began.
+    /// The syncs in progress by number. Each has the file or directory, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
     /// Removed files with writes that were not durable: the event indexes of the first of these writes and of the
-    /// removal. Kept until all writes before the removal are durable, because other files may contain the data.
+    /// removal. Kept until all writes before the removal are durable, because other files may have the same data.
     orphans: Vec<(usize, usize)>,
     /// Determines which data a failed sync loses.
     random: Random,
@@ -231,7 +231,7 @@ impl Object {
 }
 
 impl Disk {
-    /// Returns the disk after the first `count` events. `seed` determines which data failed syncs lose.
+    /// Returns the disk after the first `count` events. `seed` determines which data is lost in failed syncs.
     pub fn replay(events: &[Event], count: usize, seed: u64) -> Disk {
         let mut disk = Disk {
             objects: Vec::new(),
@@ -384,7 +384,7 @@ impl Disk {
         self.pending = rest;
     }
 
-    /// Returns the event index of the first write that is possibly not durable.
+    /// Returns the event index of the first write that might not be durable.
     pub fn first_unsynced(&self) -> usize {
         let logs = self.current.files.iter().filter(|(path, _)| *path != LOCK);
         let first = logs.filter_map(|(_, number)| self.objects[*number].first_unsynced()).min().unwrap_or(usize::MAX);
@@ -427,8 +427,8 @@ impl Disk {
             let keep = match mood {
                 Mood::Entries => true,
                 Mood::Bytes => false,
-                // A rename across directories changes two entries with the same event index. The old entry must not be
-                // lost before the new entry exists.
+                // A rename across directories changes two entries with the same event index. Both changes share one
+                // decision, so that the old entry is not lost before the new entry exists.
                 _ => *kept.entry(*place).or_insert_with(|| is_kept(*place, random)),
             };
             // After the power failure, both the old and the new entry may exist.

@@ -30,7 +30,7 @@ pub enum Kind {
     Solo,
     /// Three clients, each with its own jobs.
     Clients,
-    /// Two clients. While a sync is blocked, one client sends a command about the latest change of the other client.
+    /// Two clients. While a sync is blocked, one client sends a command about the other client's latest change.
     Held,
     /// One client, with a disk whose syncs fail occasionally.
     Failing,
@@ -42,7 +42,7 @@ pub enum Kind {
 /// The duration of a slow sync in microseconds. It exceeds the program's threshold for slow syncs.
 const SLOW_SYNC: u32 = 5000;
 
-/// The number of IDs in a history of kind `Handles`. It exceeds the number of IDs that the server skips when it starts.
+/// The number of IDs in a history of kind `Handles`. The log records only that a range of IDs is reserved for them.
 const HANDLES: u64 = 150_000;
 
 /// The number of submissions in one write.
@@ -126,7 +126,7 @@ impl Plan {
     }
 }
 
-/// Kills the program at a moment at which no call is in progress, so that all calls are recorded.
+/// Kills the program at a moment when no call is in progress, so that all calls are recorded.
 fn kill(daemon: Daemon, trace: &Trace) {
     trace.set(Number::HoldSyncs, 0);
     trace.set(Number::Freeze, 1);
@@ -365,7 +365,7 @@ fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result
     Ok(())
 }
 
-/// While a sync is blocked, one client sends a command about the latest change of the other client.
+/// While a sync is blocked, one client sends a command about the latest change made by the other client.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
         // After these commands, the server expects slow syncs, for which only the log's thread waits.

@@ -131,10 +131,10 @@ impl Lane {
             Wire::Beanstalk => {
                 let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
                 let every = format!("every:{}", self.random.pick(&[LONG, 2 * LONG]));
-                // This pattern matches midnight on leap days.
+                // This pattern matches only midnight on leap days, so the schedule does not run during a history.
                 let when = self.random.pick(&["cron:0,0,29,2,*", &every, &every]);
                 let is_schedule = self.random.once_in(20);
-                // The copies of a schedule are small, because the log always has space for a small copy.
+                // A schedule gets a small body, because the log always has space for a copy with a small body.
                 let body = if is_schedule { Body { length: body.length.min(60), ..body } } else { body };
                 let tags = if is_schedule { format!("idp:{} {when}", self.name('s', 0)) } else { self.tags() };
                 Act::Put { tube: self.name('t', which), pri, delay, body, tags }

@@ -17,7 +17,7 @@ pub enum Promise {
     New,
     /// The reply reports a change. While the disk fails, the reply is sent before the change is durable.
     Change,
-    /// The reply reports a change of another client. This change is possibly not durable yet.
+    /// The reply reports a change made by another client. This change might not be durable yet.
     Hearsay,
     None,
 }
@@ -28,7 +28,7 @@ pub struct Step {
     pub changes: Vec<Change>,
     pub sent: usize,
     pub told: Option<usize>,
-    /// The key of the job, if the reply reports a change of another client.
+    /// The key of the job, if the reply reports a change made by another client.
     pub about: Option<String>,
 }
 
@@ -123,7 +123,7 @@ pub fn heading(events: &[Event]) -> Heading {
     Heading { kind: words.remove(0), options: words }
 }
 
-/// Returns the lanes after the first `count` events. Later events are read only for the effects of earlier commands.
+/// Returns the lanes after the first `count` events. Later events can only add the effects of commands sent by then.
 pub fn lanes(events: &[Event], count: usize) -> BTreeMap<u64, Lane> {
     let mut lanes = BTreeMap::<u64, Lane>::new();
     let mut voids = Vec::new();

@@ -120,7 +120,7 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     let answers = ask(&mut talk, &questions)?;
     for (tube, (_, facts)) in wanted.tubes.iter().zip(answers).filter(|(_, (line, _))| line.starts_with("OK ")) {
         let facts = parse(&facts, ": ");
-        // The full length of a pause. All listed tubes have jobs or settings, because no other client is connected.
+        // The remaining length changes. All listed tubes have jobs or settings, because no other client is connected.
         let pause = if number::<u64>(&facts, "pause-time-left") > 0 { number(&facts, "pause") } else { 0 };
         let buried = ask(&mut talk, &[format!("use {tube}\r\n"), "peek-buried\r\n".to_owned()])?.remove(1).0;
         let buried = buried.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
@@ -203,7 +203,7 @@ pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case
     Ok(problems)
 }
 
-/// Checks that the server joins submissions that have existing unique names with the existing Gearman jobs.
+/// Submits Gearman jobs with existing unique names, and checks that the server joins them with the existing jobs.
 fn join(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
     let named = books.iter().flat_map(|book| &book.jobs).filter(|(_, job)| !job.unique.is_empty() && !job.volatile);
     let mut talk = None;

@@ -14,7 +14,7 @@ const CLOSE: usize = 4;
 #[derive(Default)]
 struct Places {
     told: Vec<usize>,
-    /// After replies that guarantee a change while data is not durable.
+    /// After replies that guarantee a change but arrive before all data is durable.
     early: Vec<usize>,
     /// After the first replies that follow a failed sync.
     failed: Vec<usize>,

@@ -171,7 +171,7 @@ fn handle(file: c_int) -> Option<u64> {
     (handle != 0).then_some(handle)
 }
 
-/// Runs code that must not change `errno` for the program.
+/// Runs code, and then restores the value of `errno` that the program sees.
 fn unseen(work: impl FnOnce()) {
     let error = unsafe { *__errno_location() };
     work();
@@ -197,7 +197,7 @@ fn opened(at: c_int, path: *const c_char, flags: c_int, open: impl FnOnce() -> c
     file
 }
 
-// If the caller passes no mode, the argument is undefined, but the C library then ignores it.
+// If the caller passes no mode, the value of the argument `mode` is undefined, but the C library ignores it.
 
 #[no_mangle]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     real(file)
 }
 
-/// The C library closes the descriptor without calling `close`. A socket can then get the same descriptor number.
+/// Clears the handle: the C library does not call `close` for the descriptor, whose number a socket can then reuse.
 #[no_mangle]
 pub unsafe extern "C" fn closedir(folder: *mut c_void) -> c_int {
     let file = dirfd(folder);
@@ -433,7 +433,7 @@ pub unsafe extern "C" fn posix_fallocate64(file: c_int, place: i64, length: i64)
     allocated(file, 0, place, length, || real(file, place, length))
 }
 
-/// Records a sync. After it ends, all data is durable that was recorded before it began.
+/// Records a sync. After the sync ends, all data that was recorded before the sync began is durable.
 fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return sync() };
     let _busy = state.enter();

@@ -60,7 +60,7 @@ impl Talk {
         }
     }
 
-    /// Returns a line without its ending.
+    /// Reads a line. Returns the line without its CR LF.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
