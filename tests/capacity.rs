@@ -27,7 +27,7 @@ const IDLE: usize = 10_000;
 /// The number of file descriptors reserved for purposes other than connections.
 const SPARE: usize = 300;
 
-/// Tubes that the measured commands do not use.
+/// The number of tubes that the measured commands do not use.
 const OTHER_TUBES: usize = 20_000;
 
 /// A time to run, in seconds, longer than any test takes.

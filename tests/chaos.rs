@@ -57,7 +57,7 @@ fn serves(server: &Daemon) {
     client.delete(id).expect("a job of ours");
 }
 
-/// Runs `misfortune`. Afterwards, the server's resource usage must return to its previous values.
+/// Runs `misfortune`. Afterwards, the server's resource usage must be close to its previous values.
 fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     serves(server);
     let before = health(server);

@@ -98,7 +98,7 @@ mod support {
     }
 
     pub fn feed(mut command: Command, input: &[u8]) -> Ended {
-        // Child processes must not inherit the other end. Otherwise, they would never see the end of their input.
+        // Child processes must not inherit the write end of the pipe, or they would never see the end of their input.
         let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
         let mut writer = std::fs::File::from(writer);
         command.stdin(reader);

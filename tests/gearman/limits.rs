@@ -1,5 +1,5 @@
-//! Tests that, after a worker has died, another worker gets its job within the time limit, for all combinations of
-//! protocols.
+//! Tests that another worker gets the job of a dead worker within the time limit, for all combinations of the
+//! producer's and the worker's protocols.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     speaks.put(b"new", 60);
     assert_eq!(waits.job().1, b"new");
     holds.ask(&format!("delete {id}"), "DELETED");
-    // Sends ECHO_REQ and reads ECHO_RES. The client with the submission must first read the reply to SUBMIT_JOB.
+    // Sends ECHO_REQ and reads ECHO_RES. The client that submitted a job must first read the reply to SUBMIT_JOB.
     for client in [&mut sleeps, &mut submits] {
         client.write_all(b"\0REQ\0\0\0\x10\0\0\0\x02on").expect("a connection");
         let mut client = Wire::of(client.try_clone().expect("a connection"));

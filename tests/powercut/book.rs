@@ -404,7 +404,7 @@ impl Book {
         }
         let now = self.model.job(id(key)).expect("a job");
         let History { reserves, releases, buries, kicks, .. } = now.history;
-        // Fields that the protocol does not report have default values here. The recovered state has the same values.
+        // Fields that the protocol does not report have default values here and in the view of the recovered queue.
         let is_shown = u32::from(job.wire == Wire::Beanstalk);
         View {
             tube: now.tube.to_owned(),

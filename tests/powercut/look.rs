@@ -120,7 +120,7 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     let answers = ask(&mut talk, &questions)?;
     for (tube, (_, facts)) in wanted.tubes.iter().zip(answers).filter(|(_, (line, _))| line.starts_with("OK ")) {
         let facts = parse(&facts, ": ");
-        // The remaining length changes. All listed tubes have jobs or settings, because no other client is connected.
+        // Uses the full length, because the rest changes. No client watches these tubes, so they have jobs or settings.
         let pause = if number::<u64>(&facts, "pause-time-left") > 0 { number(&facts, "pause") } else { 0 };
         let buried = ask(&mut talk, &[format!("use {tube}\r\n"), "peek-buried\r\n".to_owned()])?.remove(1).0;
         let buried = buried.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
