@@ -1,9 +1,9 @@
 //! Checks the costs of requests, jobs and connections against a table in the repository.
 //!
 //! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. callgrind counts the instructions
-//! of a short and of a long run, and the difference excludes the startup costs. Memory is the growth of the resident
-//! set. Only the comparisons of the static program with the dynamic program use processor time, because instruction
-//! counts do not show the speed of copies. Must not depend on the load of the machine.
+//! of a short and of a long run, and the difference excludes the startup costs. Memory is measured as the growth of the
+//! resident set. The static program is compared with the dynamic program by processor time, because instruction counts
+//! do not show how fast memcpy(3) is. The values must not depend on the load of the machine.
 //!
 //! Run `make budget`, or `cargo bench --bench budget -- PROGRAM [STATIC]` with the paths of optimized programs. The
 //! option `--update` writes the measured values into the table. Needs valgrind and Linux.
@@ -18,14 +18,14 @@ use std::{env, fs};
 
 const TABLE: &str = "benches/budget.txt";
 
-/// Maximum percentage by which a value can exceed the table.
+/// Maximum percentage by which a value can exceed the value in the table.
 const TOLERANCE: f64 = 2.0;
 
 /// Like [`TOLERANCE`], but for a table that was measured with another compiler, which generates different code.
 const OTHER_COMPILER: f64 = 10.0;
 
-/// Maximum percentage by which a time can exceed the table. The limit detects musl's memcpy(3): in November 2026, it
-/// made a drain 9 to 14 % slower, at least 5.8 % above the value in the table.
+/// Like [`TOLERANCE`], but for processor times. The limit detects musl's memcpy(3): in November 2026, this function
+/// made a drain 9 to 14 % slower, which exceeded the value in the table by at least 5.8 %.
 const TIMED_TOLERANCE: f64 = 5.0;
 
 /// The numbers of operations of a short and a long run. Subtracting the measurement of the short run from that of the
@@ -38,7 +38,7 @@ const TIMED_PAIRS: [usize; 2] = [9, 45];
 
 const TIMED: usize = 20_000;
 
-/// The static program seems slow if it needs more processor time than this percentage of the dynamic program's time.
+/// The static program seems slow if its processor time exceeds this percentage of the dynamic program's time.
 const PARITY: u64 = 103;
 
 const JOBS: usize = 200_000;
@@ -83,7 +83,7 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
         eprintln!("{name}: {}", rows[rows.len() - 1].1);
     }
     rows.push(("bytes per job with a body of 64 bytes", bytes_per_job(program)));
-    // Some runs use a few more pages, which is up to 20 bytes more per connection. The minimum excludes these pages.
+    // Some runs use a few more pages, which adds up to 20 bytes per connection. The minimum excludes these pages.
     let least = (0..5).map(|_| bytes_per_connection(program)).min().unwrap_or(0);
     rows.push(("bytes per idle connection", least));
     rows.push(("size of the program in KiB", size(program)));
@@ -92,7 +92,7 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
 
 type Work = fn(&mut Client, usize);
 
-/// A row of the table: the name, `true` if the server has a log, and the operations.
+/// The rows that count instructions: the name, `true` if the server has a log, and the operations.
 const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of a put", false, |client, count| puts(client, count, 1)),
     ("instructions of a put, pipelined 64", false, |client, count| puts(client, count, 64)),
@@ -103,15 +103,15 @@ const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of put, reserve and delete with a log", true, cycles),
 ];
 
-/// A row that compares processor times of the static and the dynamic program: the name and the operations.
+/// The rows that compare the processor times of the static and the dynamic program: the name and the operations.
 const STATIC: [(&str, Work); 2] = [
     ("% of time for puts in the static program, pipelined 64", |client, count| puts(client, count, 64)),
     ("% of time for puts and a drain in the static program", drain),
 ];
 
 /// Returns the processor time of `program` as a percentage of the time of `other`: the median over pairs of runs. On
-/// some machines, each run has one of two speeds. The fastest runs of both programs can then differ by a factor of two,
-/// but most pairs have the same speed.
+/// some machines, each run has one of two speeds, which differ by a factor of two. The fastest runs of the programs can
+/// therefore have different speeds, but most pairs of runs have the same speed.
 fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
     let time = |program: &Path| {
         let server = Server::start(Command::new(program));

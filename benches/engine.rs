@@ -1,7 +1,7 @@
 //! Benchmarks of the engine without sockets, locks and protocols.
 //!
-//! Run `cargo bench --bench engine`. Bodies have 64 bytes. An operation is one call of the engine unless the name of
-//! the case says otherwise.
+//! Run `cargo bench --bench engine`. Bodies are 64 bytes long. An operation is one call of the engine unless the name
+//! of the case says otherwise.
 
 mod rounds;
 
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Puts jobs with delays between 1 ms and 5 s in mixed order.
+    /// Puts jobs with delays from 1 ms to 5 s, in mixed order.
     fn fill_delayed(&mut self, jobs: usize) {
         for turn in 0..jobs {
             self.put(0, Span::from_millis((turn * 7919 % 5000 + 1) as u64));
@@ -67,7 +67,7 @@ impl World {
     }
 
     fn put(&mut self, pri: u32, delay: Span) -> JobId {
-        // Each job gets a different time.
+        // No two jobs are put at the same time.
         self.now = self.now + Span::from_nanos(1000);
         let body = Body::from([7u8; 64].as_slice());
         let job = NewJob { pri, delay, ttr: Span::from_secs(600), body };
@@ -89,7 +89,7 @@ impl World {
         assert!(self.engine.delete(self.worker, id, self.now));
     }
 
-    /// Executes a reserve that waits because a limit allows one job at a time, and the delete that ends the wait.
+    /// Executes a reserve that waits because the tube permits one reserved job, and the delete that ends the wait.
     fn take_turns(&mut self) {
         assert!(matches!(self.engine.reserve(self.producer, None, self.now), Reserve::Waiting));
         let id = self.ids.pop().expect("a reserved job");
@@ -245,7 +245,7 @@ fn settings(cases: &mut Cases) {
     cases.add(&name, verbs, taken, move |world| (0..verbs).for_each(|_| world.take_turns()));
 }
 
-/// Measures operations while a client watches many tubes, operations while many unwatched tubes exist, and connections.
+/// Measures operations with many watched tubes or beside many unwatched tubes, and connects and disconnects.
 fn tubes(cases: &mut Cases) {
     let (watched, many) = (cases.count(1000), cases.count(33_000));
     cases.add("watch", many, World::new, move |world| world.watch(many));

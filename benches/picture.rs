@@ -1,9 +1,8 @@
-//! Draws the results of the load benchmark as a picture and writes the values as CSV: `cargo bench --bench picture --
-//! RESULTS PICTURE`. With three arguments, publishes the results: `cargo bench --bench picture -- MEASURED RESULTS
-//! COMMIT`.
+//! Draws the results of the load benchmark and writes the values as CSV. Arguments: `RESULTS PICTURE`. With the three
+//! arguments `MEASURED RESULTS COMMIT`, publishes the results instead. Run `cargo bench --bench picture -- ARGUMENTS`.
 //!
 //! `make bench` draws the new results, `make picture` draws those of RESULTS.md for the README, and `make results`
-//! publishes the new results. Owns the files; `picture/` contains the drawing and the tables.
+//! publishes the new results. Owns the access to files; `picture/` contains the other code.
 
 use std::fs;
 use std::path::Path;

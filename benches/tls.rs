@@ -62,7 +62,7 @@ impl Server {
         Duration::from_nanos(sum.max(stat.map_or(0, nanos)))
     }
 
-    /// Returns the server's anonymous resident memory (without files) in bytes.
+    /// Returns the server's anonymous resident memory (without mapped files) in bytes.
     fn anonymous(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
@@ -75,8 +75,8 @@ fn make_certificate(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        // By default, openssl marks a self-signed certificate as an authority, and clients refuse an authority as the
-        // certificate of a server.
+        // By default, openssl marks a self-signed certificate as a CA certificate, and clients do not accept a CA
+        // certificate as a server certificate.
         .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
         .arg(folder.join("key.pem"))
         .arg("-out")

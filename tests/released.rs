@@ -1,7 +1,7 @@
 //! Tests that the current version can read files of released versions.
 //!
-//! Owns `tests/released`, which contains for each version a binlog, its export, an access file with the granted rights,
-//! and conversations for `tests/conversations.rs`. The directory of a released version must never change.
+//! Owns `tests/released`, which contains for each version a binlog, its export, an access file, a list of the granted
+//! rights, and conversations for `tests/conversations.rs`. The directory of a released version must never change.
 
 mod daemon;
 
@@ -20,7 +20,7 @@ use nix::time::{clock_gettime, ClockId};
 const RELEASED: &str = "tests/released";
 
 /// The queue time when the binlogs are written and read: 2033-05-18T03:33:20Z, in milliseconds since 1970. No deadline
-/// passes in between.
+/// passes between writing and reading.
 const MOMENT: i64 = 2_000_000_000_000;
 
 /// Segment size of the binlogs in bytes, small enough for several segments.

@@ -5,7 +5,7 @@
 //! hash of all events. `world` contains the server and its clients, `action` contains the possible events, and `chance`
 //! chooses them. `predicted` predicts the replies to beanstalk clients, and `books` records which jobs must exist.
 //!
-//! `make sim SEED=n STEPS=n` plays one seed, and `make sim` plays new seeds for a given time. A failing history is
+//! `make sim SEED=n STEPS=n` runs one seed, and `make sim` runs new seeds for a given time. A failing history is
 //! reduced to the relevant actions, and printed in the syntax of conversations as far as possible.
 
 #[path = "sim/action.rs"]
@@ -63,7 +63,7 @@ use predicted::{only_different, Predicted};
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// On average, one of this many new seeds is played for `LONG` steps, because some defects need a long history.
+/// On average, one of this many new seeds runs for `LONG` steps, because some defects need a long history.
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
 
@@ -137,11 +137,11 @@ fn simultaneous_deadlines_can_be_handled_in_any_order() {
     let mut ways = due(5).tick(later, 1000).expect("not too many");
     only_different(&mut ways);
     assert_eq!(ways.len(), 120);
-    // There are 120 possible orders. With a limit of 100, the result must be `None` and not a part of the orders.
+    // There are 120 possible orders. With a limit of 100, the result must be `None` and not a subset of the orders.
     assert!(due(5).tick(later, 100).is_none());
 }
 
-/// `make sim` runs this test. Plays a given seed, or new seeds for a number of seconds.
+/// Runs a given seed, or new seeds for a given number of seconds. Called by `make sim`.
 #[test]
 #[ignore = "takes a configurable time; see make sim"]
 fn requested_seeds() {

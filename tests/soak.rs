@@ -1,7 +1,7 @@
 //! Runs the real program with a log under a steady load of all protocols for a configurable time.
 //!
 //! Memory, descriptors, threads and the log must not grow. At the end, each acknowledged job must have been completed.
-//! Run by `make soak MINUTES=n`. The duration does not affect the verdict.
+//! Run by `make soak MINUTES=n`. The criteria do not depend on the duration.
 
 mod daemon;
 

@@ -235,7 +235,7 @@ fn pure_modules_use_nothing_impure() {
     let mut problems = Vec::new();
     for source in pure {
         for (number, line) in statements(&source.code) {
-            // This path is the engine's directory `log`, and not the crate with the same name.
+            // `::log::` refers to the engine's directory `log`, and not to the crate with the same name.
             let line = line.replace("::log::", "::");
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
                 problems.push(format!("{}:{number}: {word} in a pure component", source.path.display()));
@@ -279,7 +279,7 @@ fn nothing_needs_atomics_of_64_bits() {
     complain(problems);
 }
 
-/// Nightly versions of Rust 1.97 compile `==` with nested options wrongly. `matches!` is compiled correctly.
+/// Nightly versions of Rust 1.97 miscompile `==` between nested options, but compile `matches!` correctly.
 #[test]
 fn nested_options_are_not_compared() {
     let has_comparison = |code: &str| ["== Some(None)", "!= Some(None)"].iter().any(|found| code.contains(found));
@@ -287,7 +287,8 @@ fn nested_options_are_not_compared() {
     complain(found.map(|source| format!("{}: use matches!(…, Some(None))", source.path.display())).collect());
 }
 
-/// `shared/system` hides differences: on macOS, `File::sync_all` and `sync_data` also flush the disk's cache.
+/// `shared/system` hides differences between systems: for example, on macOS, `File::sync_all` and `sync_data` also
+/// flush the disk's cache.
 #[test]
 fn only_one_module_depends_on_the_operating_system() {
     const LINUX: [&str; 11] = [

@@ -36,7 +36,7 @@ mod tls {
 
     #[derive(Clone, Copy)]
     struct CertificateSpec<'a> {
-        /// The name of the files `NAME.pem` and `NAME.key` without the ending.
+        /// The name of the files `NAME.pem` and `NAME.key` without the extension.
         name: &'a str,
         /// The name of the certificate that signs this certificate. It equals `name` if the certificate is self-signed.
         by: &'a str,

@@ -1,7 +1,7 @@
 //! Measures the costs of background jobs, and the effect of the length of the queue.
 //!
-//! Owns the loads [`Submits`] and [`Drain`], which use batches on one connection. At each queue length, one thirtieth
-//! of all jobs is measured. The reported value is the server's processor time, which varies less than the rate.
+//! Owns the loads [`Submits`] and [`Drain`], which send batches over one connection. They measure one thirtieth of the
+//! jobs at each of three queue lengths. They report the server's processor time, which varies less than the rate.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ impl Load for Submits {
     }
 }
 
-/// Grabs a batch of jobs. Then completes it and grabs the next batch in one write. The jobs must arrive in order.
+/// Grabs a batch of jobs, then completes it and grabs the next batch in one write. The jobs must arrive in order.
 #[derive(Debug)]
 struct Drain {
     ledger: Ledger,

@@ -1,7 +1,7 @@
 //! The scenarios of the Gearman benchmark with their names, descriptions and goals.
 //!
-//! Owns the list of scenarios; the modules implement them. The data of a job has 64 bytes. Goals are ratios to Debian's
-//! gearmand.
+//! Owns the list of scenarios; other modules implement them. The data of a job is 64 bytes long. Goals are ratios to
+//! Debian's gearmand.
 
 use super::scenario::{goals, row, Kind, Scenario, NONE, NO_GOALS};
 use super::{background, foreground, serial, wake};

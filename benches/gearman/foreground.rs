@@ -1,7 +1,7 @@
 //! Measures clients that wait for results, and workers that sleep while there are no jobs.
 //!
 //! Owns the load [`Foreground`]. Each client submits a job, waits for the result, and repeats. Each worker grabs jobs
-//! until none is left, sleeps, and is woken. An operation is a job, from its submission to its result.
+//! until none is left, then sleeps until the server wakes it. An operation lasts from a submission to its result.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::wire::{unexpected, Out, Reply};
 
 const MAX_JOBS: usize = 3_000_000;
 
-/// The clients use the lowest connection numbers.
+/// Clients that submit jobs, and workers. Clients use the lowest connection numbers.
 #[derive(Debug)]
 pub struct Foreground {
     ledger: Ledger,

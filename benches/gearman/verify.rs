@@ -41,7 +41,7 @@ fn handle_number(handle: &[u8]) -> Option<u64> {
 /// The jobs of one server, indexed by job number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// The number in each job's handle, or 0 if it is unknown, and `true` if the job was assigned.
+    /// For each job, the number in its handle (0 if unknown), and `true` if the job was assigned.
     jobs: Vec<(u64, bool)>,
     taken: usize,
 }

@@ -56,12 +56,12 @@ impl Out {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
-    /// Sends CAN_DO, which has no reply.
+    /// Appends CAN_DO, to which the server does not reply.
     pub fn can_do(&mut self) {
         self.packet(CAN_DO, &[FUNCTION]);
     }
 
-    /// Submits a job. The server replies when it creates the job and when the job is complete.
+    /// Appends SUBMIT_JOB. The server replies when it creates the job, and again when the job is complete.
     pub fn submit(&mut self, data: &[u8]) {
         self.packet(SUBMIT_JOB, &[FUNCTION, b"\0\0", data]);
         self.replies += 2;
@@ -77,12 +77,12 @@ impl Out {
         self.replies += 1;
     }
 
-    /// Completes a job. The server sends no reply to the worker.
+    /// Appends WORK_COMPLETE, to which the server does not reply.
     pub fn complete(&mut self, handle: &[u8], result: &[u8]) {
         self.packet(WORK_COMPLETE, &[handle, b"\0", result]);
     }
 
-    /// Sends PRE_SLEEP. The server replies when a job is available.
+    /// Appends PRE_SLEEP. The server replies when a job is available.
     pub fn sleep(&mut self) {
         self.packet(PRE_SLEEP, &[]);
         self.replies += 1;

@@ -47,7 +47,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     options.optflag("", "bench", "ignored; cargo says it");
     options.optflag("h", "help", "print this");
     let matches = options.parse(arguments).map_err(|fail| fail.to_string())?;
-    // `cargo test` runs benchmarks without arguments, which must not start any scenario.
+    // `cargo test` runs benchmarks without arguments, and must not start any scenario.
     if matches.opt_present("help") || arguments.is_empty() {
         return Ok(Parsed::Print(options.usage(&format!("Usage: cargo bench --bench {BENCH} -- [OPTIONS]"))));
     }

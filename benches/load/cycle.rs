@@ -99,7 +99,7 @@ fn run_on(
     Ok(work)
 }
 
-/// Measures bodies of `length` bytes.
+/// Measures [`Cycle`] with bodies of `length` bytes.
 pub fn plain(bench: Bench, connections: usize, length: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(length))).map(Outcome::of)
@@ -123,7 +123,7 @@ pub fn fill_tubes(server: &Server, tubes: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures the load while `tubes` other tubes contain one job each.
+/// Measures [`Cycle`] while `tubes` other tubes contain one job each.
 pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
@@ -132,7 +132,7 @@ pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Ou
     Ok(Outcome::of(work).and("CPU, relative to one tube", work.cpu / alone.cpu, goal(bench, 1.1)))
 }
 
-/// Measures the load beside `jobs` ready jobs in the same tube, with one priority or, with `mixed`, many priorities.
+/// Measures [`Cycle`] in a tube with `jobs` other ready jobs. If `mixed` is `true`, these jobs have many priorities.
 pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;

@@ -17,7 +17,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const BUFFER: usize = 256 * 1024;
 
-/// The number of connections to open before waiting for the server. Must be less than the server's backlog.
+/// The number of connections to open before waiting for the server. Must be less than the server's listen backlog.
 const CONNECT_GROUP: usize = 100;
 
 /// Creates the requests of all connections and checks the replies.
@@ -28,7 +28,7 @@ pub trait Load {
     /// Checks a reply and appends the next requests.
     fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String>;
 
-    /// Returns the index of another connection that can send requests now, because of the last reply.
+    /// Returns the index of another connection that can send its next requests as a result of the last reply.
     fn poke(&mut self) -> Option<usize> {
         None
     }
@@ -41,7 +41,7 @@ pub trait Load {
 /// The condition that ends a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// Enough operations are complete, or the time has passed.
+    /// This many operations are complete, or this much time has passed.
     Work(u64, Duration),
     /// At most this many replies are outstanding, for example to workers that wait for a job.
     Quiet(usize),
@@ -115,7 +115,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Opens `count` more connections. The driver must already have at least two.
+    /// Opens `count` more connections. Requires two open connections, because a single connection is blocking.
     pub fn add(&mut self, count: usize) -> Result<(), String> {
         for number in 1..=count {
             let mut stream = std::net::TcpStream::connect(self.address).map_err(text)?;

@@ -1,7 +1,7 @@
-//! A server that only reads and writes, which shows the minimum costs of the sockets.
+//! A server that only reads and writes. Its costs are the minimum costs of the socket operations.
 //!
-//! Owns a single-threaded echo server on `mio`. The server counts bytes and answers all requests of a read with one
-//! write. Only the greeting is parsed.
+//! Owns a single-threaded echo server on `mio`. The server counts bytes to find the number of requests in a read, and
+//! replies to all of them with one write. It parses only the greeting.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-/// The reply to every request. It has the length of a server's reply to a put.
+/// The reply to every request. It is as long as a server's reply to a put.
 const REPLY: &[u8] = b"INSERTED 1000000\r\n";
 
 /// The request with which the benchmark tests whether the server is ready, and its reply.

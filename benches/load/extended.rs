@@ -284,7 +284,7 @@ pub fn operators(bench: Bench, jobs: usize) -> Result<Outcome, String> {
         .and("the same while all jobs are flushed, ms", flushing, Goal::AtMost(5.0)))
 }
 
-/// Waits until a statistic of `tube` has the given value. Returns the value, or 0 on failure.
+/// Waits until the statistic `key` of `tube` is `wanted`. Returns the value, or 0 on failure.
 fn await_figure(client: &mut Client, tube: &str, key: &str, wanted: u64) -> u64 {
     let deadline = Instant::now() + super::driver::PATIENCE * 4;
     while client.figure(&format!("stats-tube {tube}"), key).is_ok_and(|value| value != wanted.to_string()) {

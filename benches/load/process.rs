@@ -41,7 +41,7 @@ pub struct Server {
     pub started_in: Duration,
 }
 
-/// The resources used since the start of a server.
+/// The resources that a server has used since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Processor time in user and kernel mode, in nanoseconds.
@@ -218,7 +218,7 @@ fn value(text: &str, name: &str) -> u64 {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a directory next to the executable. In a temporary directory in memory, syncs would be too cheap.
+    /// Creates a directory next to the executable. In a temporary directory in memory, syncs would be too fast.
     pub fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -25,7 +25,7 @@ pub struct Shape {
     pub ahead: usize,
     /// `true` if workers delete a job and reserve the next one in one write.
     pub joined: bool,
-    /// The number of additional tubes. Each producer uses one of them, and each worker watches all of them. If 0,
+    /// The number of additional tubes. Each producer uses one of them, and each worker watches all of them. If it is 0,
     /// producers and workers use the default tube.
     pub tubes: usize,
 }

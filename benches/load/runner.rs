@@ -27,7 +27,7 @@ pub struct Sides {
     pub echo: Option<Program>,
 }
 
-/// `ours` is the path of the server under test.
+/// Parses the arguments and calls `run` with them. `ours` is the path of the server under test.
 pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match args::parse(&arguments, ours) {

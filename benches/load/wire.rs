@@ -20,7 +20,7 @@ pub enum Reply<'a> {
     Deleted,
     Using,
     Watching,
-    /// Any other reply without CR LF.
+    /// Any other reply, without its CR LF.
     Other(&'a [u8]),
 }
 

@@ -1,4 +1,4 @@
-//! Draws the costs of requests and the memory of a job, compared with beanstalkd.
+//! Draws the costs of requests and the memory of a job, compared with those of beanstalkd.
 //!
 //! Owns the choice of values and the layout. Reads the tables of the load benchmark or of RESULTS.md. Must not measure
 //! anything.
@@ -34,8 +34,8 @@ const STYLE: &str = "\
 
 type Pair = (f64, f64);
 
-/// Draws `results` as SVG. Omits scenarios that were not measured, as in a quick run. Returns `None` if no scenario has
-/// the processor times of both servers.
+/// Draws `results` as SVG. Omits scenarios that were not measured, for example in a quick run. Returns `None` if no
+/// scenario has the processor times of both servers.
 pub fn draw(results: &str) -> Option<String> {
     let costs: Vec<(&str, Pair)> =
         COSTS.iter().filter_map(|(scenario, words)| Some((*words, cost(results, scenario)?))).collect();
@@ -59,7 +59,7 @@ fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// Returns the processor time per operation in a scenario.
+/// Returns both servers' processor times per operation in a scenario.
 fn cost(results: &str, scenario: &str) -> Option<Pair> {
     let mut place = None;
     for line in results.lines().filter(|line| line.starts_with('|')) {
@@ -85,13 +85,13 @@ fn pair(cells: &[&str], place: usize) -> Option<Pair> {
     Some((number(place)?, number(place + 1)?))
 }
 
-/// Draws a heading. Returns the `y` of the first row below it.
+/// Draws a heading. Returns the y coordinate of the first row below it.
 fn heading(text: &mut String, y: usize, words: &str) -> usize {
     let _ = writeln!(text, r#"<text class="faint" x="16" y="{y}">{words}</text>"#);
     y + 12
 }
 
-/// Draws the bars of both servers with their values. Returns the `y` of the next row.
+/// Draws the bars of both servers with their values. Returns the y coordinate of the next row.
 fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, max: f64) -> usize {
     let _ = writeln!(text, r#"<text class="text" x="16" y="{}">{words}</text>"#, y + BAR + 4);
     for (class, figure, y) in [("theirs", theirs, y), ("ours", ours, y + BAR + 1)] {
@@ -107,7 +107,7 @@ fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, max: f64)
     y + ROW
 }
 
-/// Returns the complete picture with a legend. `y` is the bottom edge of the rows.
+/// Returns the complete picture with a legend. `y` is the y coordinate of the bottom edge of the rows.
 fn frame(rows: &str, y: usize) -> String {
     let height = y + 4;
     let font = "font-family=\"system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif\" font-size=\"13\"";

@@ -2,8 +2,8 @@
 //!
 //! Owns the rounds and the medians. Each round prepares the case again; the preparation and the cleanup are not
 //! measured. The number of instructions is the difference between a run with and a run without the operations, both
-//! under callgrind. This number does not depend on the load of the machine, but overestimates large copies, because
-//! valgrind counts each repetition of a string instruction. Must not depend on the cases.
+//! under callgrind. This number does not depend on the load of the machine, but overestimates the cost of large copies,
+//! because valgrind counts each repetition of a string instruction. Must not depend on the cases.
 //!
 //! Run `cargo bench --bench engine`. `-- --instructions` counts instructions, and `-- --only WORDS` selects cases.
 
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 7;
 
-/// After this time, no further round of a case starts, except to complete three rounds.
+/// Time after which a case starts no further round, unless it has completed fewer than three rounds.
 const LONG: Duration = Duration::from_secs(5);
 
-/// The divisor of the number of operations under callgrind, which is about fifty times slower.
+/// The divisor of the number of operations under callgrind, which makes the program about fifty times slower.
 const DIVIDE: usize = 20;
 
 /// Runs one round of a case. Returns the duration of the operations.
@@ -70,7 +70,7 @@ pub fn run(collect: impl Fn(&mut Cases)) -> ExitCode {
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let after = |word: &str| arguments.iter().skip_while(|argument| *argument != word).nth(1);
     if arguments.is_empty() {
-        // `cargo test` runs benchmarks without arguments, which must not measure anything.
+        // `cargo test` runs benchmarks without arguments, and must not start any measurement.
         println!("cargo bench --bench engine (or codec) [-- --instructions] [-- --only WORDS]");
         return ExitCode::SUCCESS;
     }

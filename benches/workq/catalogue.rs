@@ -1,6 +1,6 @@
 //! The scenarios of the Workq benchmark with their names, descriptions and goals.
 //!
-//! Owns the list of scenarios. The data of a job has 100 bytes. Goals are absolute, because no peer exists.
+//! Owns the list of scenarios. The data of a job is 100 bytes long. Goals are absolute, because no peer exists.
 
 use super::jobs;
 use super::scenario::{row, Kind, Scenario, NO_GOALS};

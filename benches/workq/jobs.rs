@@ -135,7 +135,7 @@ fn lease_all(server: &Server, jobs: usize, connections: usize, completes: bool) 
     }
 }
 
-/// Compares the rates of 50 connections and of one connection on the same queue.
+/// Compares the rate of 50 connections with the rate of one connection that leases the same number of jobs.
 pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, String> {
     let jobs = bench.scale.count(jobs);
     let run = |connections: usize| -> Result<Work, String> {

@@ -17,7 +17,7 @@ pub enum Reply<'a> {
     Ok,
     /// The ID and the data of a leased job.
     Leased(&'a [u8], &'a [u8]),
-    /// Any other reply without CR LF.
+    /// Any other reply, without its CR LF.
     Other(&'a [u8]),
 }
 

@@ -8,7 +8,7 @@
 //! wire gearman          the protocol (default: beanstalk); before the first title, the default of the whole file
 //! A: text               A sends text and CR LF                        A:: text        A sends text without CR LF
 //! A< text               A must receive text and CR LF                 A<< text        A must receive text, maybe more
-//! A| text               A must receive text and LF (YAML)             A|*             and further lines of that body
+//! A| text               A must receive text and LF (YAML)             A|*             all further lines of that body
 //! A.                    A must receive nothing more                   A eof           the server must have closed
 //! A open                A connects (default: at its first step)       A close         A closes the connection
 //! A half-close          A shuts down its sending side
@@ -37,23 +37,23 @@ pub use text::{Step, What};
 
 use std::time::Duration;
 
-/// A server with connections on which conversations can be played.
+/// A server and its connections, on which conversations can run.
 pub trait World {
     /// Connects client `who`. An error contains the reason why the connection failed.
     fn open(&mut self, who: &str, wire: Wire) -> Result<(), String>;
     fn send(&mut self, who: &str, bytes: &[u8]);
-    /// Returns the bytes that `who` has received since the last call, if any. `patience` determines the waiting time.
+    /// Returns the bytes that `who` has received since the last call, if any. `patience` determines the timeout.
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8>;
     /// Returns `true` if the server has closed the connection and all received bytes have been read.
     fn ended(&self, who: &str) -> bool;
     fn half_close(&mut self, who: &str);
     fn close(&mut self, who: &str);
-    /// Advances the clock, or sleeps.
+    /// Advances the virtual clock, or sleeps.
     fn pass(&mut self, time: Duration);
     fn drain(&mut self);
 }
 
-/// What a caller that waits for bytes expects. Determines the timeout.
+/// The expectation of a caller of [`World::receive`], which determines the timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
     /// Bytes must arrive.

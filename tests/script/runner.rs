@@ -1,20 +1,20 @@
-//! Plays a conversation step by step, and reports the step that fails.
+//! Runs a conversation step by step, and reports the step that fails.
 
 use std::collections::BTreeMap;
 
 use super::text::{Conversation, Piece, Step, What};
 use super::{packets, Patience, World};
 
-/// Bytes that a connection has received and no step has matched yet.
+/// Bytes that a connection has received, and that no step has matched yet.
 #[derive(Default)]
 struct Received {
     bytes: Vec<u8>,
-    /// The number of bytes of the most recently announced body that have not arrived, if any.
+    /// The number of bytes of the last announced body that no step has matched yet, if any.
     body_left: Option<usize>,
     closed: bool,
 }
 
-/// Plays a conversation. Returns an error that describes the failed step.
+/// Runs a conversation. Returns an error that describes the failed step.
 pub fn run(conversation: &Conversation, world: &mut dyn World) -> Result<(), String> {
     let mut received: BTreeMap<String, Received> = BTreeMap::new();
     for step in &conversation.steps {

@@ -1,4 +1,4 @@
-//! Plays conversations with any server over real sockets.
+//! Runs conversations with any server over real sockets.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -35,7 +35,7 @@ pub struct Sockets<'a> {
     /// Waits until the server has processed all sent bytes. The argument is the number of connections opened so far.
     /// Without this function, the test sleeps for [`Sockets::quiet`] instead.
     pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
-    /// Time to wait for bytes that must not arrive. The server also gets this time to work before the clock advances.
+    /// Time to wait for bytes that must not arrive. Without `quiesce`, the clock also advances only after this time.
     pub quiet: Duration,
     /// `true` to send short inputs one byte at a time in separate packets.
     pub split: bool,

@@ -220,7 +220,7 @@ fn step(line: &str) -> Option<(&str, What)> {
         What::Send(packets::request(kind, &unescape(body)))
     } else if let Some(text) = operand(rest, "=") {
         let (kind, body) = packet(text)?;
-        // CR LF ends the body, because no wildcard matches CR LF.
+        // `expect_packet` also adds CR LF to the packet's body, because a wildcard matches only if more bytes follow.
         What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)
@@ -228,7 +228,7 @@ fn step(line: &str) -> Option<(&str, What)> {
     (!who.is_empty()).then_some((who, what))
 }
 
-/// Returns the type of a packet, given as a name or number, and the text of the packet's body.
+/// Parses the type of a packet, a name or a number. Returns the type and the text of the packet's body.
 fn packet(text: &str) -> Option<(u32, &str)> {
     let (name, body) = text.split_once(' ').unwrap_or((text, ""));
     Some((name.parse().ok().or_else(|| packets::kind(name))?, body))

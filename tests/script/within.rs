@@ -1,5 +1,5 @@
-//! Plays conversations inside the test process with a virtual clock, using only the engine and the protocols. Checks
-//! all invariants after each step.
+//! Runs conversations inside the test process with a virtual clock, using only the engine and the protocols. Checks all
+//! invariants after each step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Host for Fixed {
 
 impl Within {
     pub fn new(config: &Config, pieces: Pieces) -> Within {
-        // The default of `max_memory` depends on the machine, so it is replaced with a constant.
+        // The default of `max_memory` depends on the machine, so the test replaces it with a constant.
         let given = Some(config.max_memory).filter(|max| *max != Config::default().max_memory);
         let limits = Limits {
             max_memory: given.unwrap_or(1 << 40),

@@ -6,7 +6,7 @@ use beanpole::internals::protocol::Wire;
 
 use crate::disk::Operation;
 
-/// An action. The numbers of clients are indexes.
+/// An action. A client is identified by its index.
 #[derive(Clone, Debug)]
 pub enum Action {
     Connect(usize, Wire),
@@ -20,7 +20,7 @@ pub enum Action {
     Close(usize),
     /// Advances the clock by this many nanoseconds.
     Pass(u64),
-    /// Lets one part of the server run once: the pool thread, the timer, or one of the log's three threads.
+    /// Runs one part of the server once: the pool thread or, in the next variants, the timer or a thread of the log.
     Round,
     Timer,
     Sync,
@@ -75,7 +75,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns the bytes that a client received as lines of a conversation.
+/// Converts the bytes that a client received to lines of a conversation.
 pub fn received(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match (line.strip_suffix(b"\r\n"), line.strip_suffix(b"\n")) {
@@ -86,7 +86,7 @@ pub fn received(who: usize, bytes: &[u8]) -> String {
     lines.map(line).collect()
 }
 
-/// Returns the bytes that a client sent as lines of a conversation.
+/// Converts the bytes that a client sent to lines of a conversation.
 pub fn sent(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match line.strip_suffix(b"\r\n") {
@@ -106,7 +106,7 @@ impl Action {
         }
     }
 
-    /// Returns the action as a line of a conversation. Returns a comment if conversations cannot express the action.
+    /// Converts the action to a line of a conversation, or to a comment if conversations cannot express the action.
     pub fn describe(&self) -> String {
         match self {
             Action::Connect(who, wire) => match wire {

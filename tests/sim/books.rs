@@ -1,7 +1,7 @@
 //! Records which jobs must exist. Does not record their states.
 //!
-//! Owns the list of acknowledged jobs. The reply INSERTED adds a job to the list. When a client sends a command that
-//! can end a job, the job is removed. Must not depend on other replies and commands.
+//! Owns the list of acknowledged jobs. The reply INSERTED adds a job to the list. A command that can end a job removes
+//! this job from the list. Must not depend on other replies or commands.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl Books {
     }
 
     /// Records a command that a client will send. From now on, the jobs that the command names need not exist. Must be
-    /// called when the command is chosen: a number that is only partly sent could be the beginning of any ID.
+    /// called with the complete command: the client may send it in pieces, and a piece of an ID can equal another ID.
     pub fn note_command(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
@@ -76,7 +76,7 @@ impl Books {
         }
     }
 
-    /// Removes all jobs, because the log was damaged deliberately or does not guarantee that the jobs survive.
+    /// Removes all jobs. Required if the log was damaged deliberately, or does not guarantee that jobs survive.
     pub fn forget(&mut self) {
         self.owned.clear();
     }

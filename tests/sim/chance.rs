@@ -49,7 +49,7 @@ pub struct Setup {
 
 impl Setup {
     pub fn drawn(random: &mut Random) -> Setup {
-        // Uses a copy of the generator, so that seeds chosen before this feature existed still have the same effect.
+        // Draws these two features from a copy of the generator, so that older seeds still produce the same worlds.
         let mut apart = Random::new(random.clone().next() ^ 5);
         let (operators, extended) =
             if apart.once_in(2) { (apart.once_in(2), apart.once_in(2)) } else { (false, false) };
@@ -68,8 +68,8 @@ impl Setup {
             extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
-            // With a small step budget, the server splits commands about many jobs into portions. A client must then
-            // not send several commands at once, because other clients' commands could be executed between them.
+            // With a small step budget, the server splits commands about many jobs into portions. In that case, a
+            // client must not send several commands at once, because other clients' commands could run in between.
             turn_steps: match settles {
                 true if log.is_some() && apart.once_in(2) => 8,
                 true => 1024,
@@ -124,7 +124,7 @@ impl Setup {
         let mut config = Config::embedded().with(|config| {
             config.max_memory = 1 << 30;
             config.turn_steps = self.turn_steps;
-            // With more than two configured threads, a turn of the only thread serves several connections.
+            // If more than two threads are configured, a turn of the only pool thread serves several clients.
             config.threads = if self.clients % 2 == 0 { 4 } else { 1 };
         });
         config.handle_prefix = Some("H:h".to_owned());
@@ -165,7 +165,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     }
 }
 
-/// Returns a duration that does not occur twice, so that deadlines have a definite order.
+/// Returns a duration that rarely occurs twice, so that deadlines usually have a definite order.
 fn passed(random: &mut Random) -> u64 {
     random.pick(&[1_000_000, 20_000_000, 300_000_000, 999_999_999, 1_000_000_000, 2_500_000_000])
         + 1
@@ -216,7 +216,8 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         for _ in 0..breath {
             let command_bytes = command(wire, random, &topic);
             words.extend_from_slice(&command_bytes);
-            // Ends the input, because the server can execute other clients' commands before the client's next request.
+            // A clear is the last request: the test cannot predict whether other clients' commands run before the next
+            // one.
             if predicted && command_bytes.windows(12).any(|part| part == b"/clear HTTP/") {
                 break;
             }
@@ -238,7 +239,7 @@ pub fn ids(engine: &Engine) -> Vec<u64> {
 }
 
 fn crash(random: &mut Random, setup: &Setup) -> Action {
-    // With this sync mode, the log guarantees nothing if the power fails after a disk failure.
+    // With `SyncMode::Never`, the log guarantees nothing if the power fails after a disk failure.
     let promised = setup.faults == 0 || !matches!(setup.log, Some((_, SyncMode::Never)));
     Action::Crash(Crash {
         power: random.once_in(2) && promised,

@@ -1,7 +1,7 @@
 //! Checks the contents of the simulated server's log.
 //!
 //! If jobs can have tags or can move between tubes, uses snapshots of the whole queue. Otherwise, uses the model of
-//! single records, which does not support tags and moves.
+//! single records, which does not support tags or moves.
 
 use beanpole::internals::engine::{Engine, Time};
 

@@ -1,4 +1,4 @@
-//! Re-exports the engine's types, which the reference model imports from two modules above its own.
+//! Includes the files of the reference model, which imports the engine's types from the parent of this module.
 
 #[path = "../../src/engine/tests/model.rs"]
 #[allow(dead_code)] // parts that only the engine's own tests use

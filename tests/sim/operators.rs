@@ -43,7 +43,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         10 => get(&format!("/api/jobs/{job}/body")),
         11..14 => post(&format!("/api/tubes/{tube}/kick"), &format!("{{\"count\":{}}}", random.below(4))),
         14 => post(&format!("/api/tubes/{tube}/pause"), &format!("{{\"seconds\":{}}}", random.below(4))),
-        // After the following requests, the books no longer record which jobs exist.
+        // This request replaces most clears, because the books no longer record which jobs exist after a clear.
         15 if !topic.predicted && !random.once_in(8) => get("/metrics"),
         15 if topic.sweeps || random.once_in(3) => {
             post(&format!("/api/tubes/{tube}/clear"), &format!("{{\"state\":\"{state}\"}}"))
@@ -93,7 +93,7 @@ fn done(yes: bool, what: &str) -> Vec<u8> {
     }
 }
 
-/// Returns the number of `key` in the JSON object of a request.
+/// Returns the number that is the value of `key` in the JSON object of a request.
 fn member(object: &str, key: &str) -> u64 {
     let rest = object.split(&format!("\"{key}\":")).nth(1).expect("the key");
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

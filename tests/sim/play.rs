@@ -1,4 +1,4 @@
-//! Plays a seed.
+//! Runs the simulation for one seed.
 //!
 //! Owns the loop that chooses and executes actions, the final drain, and the report of failures. `reduction` shortens
 //! failing histories.
@@ -34,7 +34,7 @@ fn setup(seed: u64) -> (Random, Setup) {
     (random, setup)
 }
 
-/// Plays a seed for `steps` actions. Then empties the queue.
+/// Executes the first `steps` actions of a seed, and then empties the queue.
 pub fn play_seed(seed: u64, steps: usize) -> Played {
     let (mut random, setup) = setup(seed);
     let setup_text = format!("{setup:?}");
@@ -191,7 +191,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         if left.all() == 0 {
             return books.are_among(&got);
         }
-        // The remaining jobs wait for each other, or for groups to which no job was added.
+        // If all remaining jobs wait for each other or for groups to which no job was added, ends one of these waits.
         if left.all() == left.held {
             let held = server.look(|engine| engine.jobs().map(|job| job.id().0).min().unwrap_or_default());
             ask(server, &format!("kick-job {held}\r\n"));

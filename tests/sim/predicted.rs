@@ -1,4 +1,4 @@
-//! Predicts the replies byte by byte. Handles beanstalk commands. `operators` handles HTTP requests.
+//! Predicts the replies byte by byte. This file handles beanstalk commands, and `operators` handles HTTP requests.
 //!
 //! Owns the translation of bytes to calls of the reference model, and of the results of these calls to bytes. Must not
 //! share code with the server.
@@ -15,8 +15,8 @@ use crate::{extended, operators};
 
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
-/// Tubes that no client watches, and that a client uses for at most one put. The end of the last job therefore removes
-/// the tube.
+/// Tubes that no client watches, and that a client uses for at most one put. The server therefore removes each of these
+/// tubes at the end of its last job.
 pub const UNATTENDED: [Name; 2] = ["m", "n"];
 
 /// A simulated client and the bytes that it must receive.
@@ -24,9 +24,9 @@ pub const UNATTENDED: [Name; 2] = ["m", "n"];
 struct Peer {
     id: ClientId,
     wire: Wire,
-    /// Received bytes that are not a complete command yet.
+    /// Bytes from the client that do not form a complete command yet.
     received: Vec<u8>,
-    /// Complete commands that were received while the client waits.
+    /// Complete commands that the client sent while it waited.
     commands: VecDeque<Vec<u8>>,
     owed: Vec<u8>,
     half_closed: bool,
@@ -234,7 +234,7 @@ impl Predicted {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
-            // Handles one deadline at a time, because the order of simultaneous deadlines rarely affects the result.
+            // Drops equal results after each deadline, because the order of deadlines rarely affects the result.
             models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
             only_different(&mut models);
             if models.len() > limit {
@@ -396,7 +396,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes the commands about many jobs that a crash has interrupted, as the prediction assumes.
+/// Completes the commands about many jobs that a crash has interrupted. The prediction assumes their completion.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

@@ -9,13 +9,13 @@ use beanpole::internals::protocol::Wire;
 use crate::action::Action;
 use crate::shortening::shortened;
 
-/// The maximum number of actions to replay in a reduction. With a time limit, the machine would affect the result.
+/// The maximum number of actions to replay in a reduction. A time limit would make the result depend on the machine.
 const EFFORT: usize = 3_000_000;
 
 /// The cost of starting and ending a replay, expressed as a number of actions.
 const REPLAY: usize = 50;
 
-/// The length of the shortest suffix of the history to try.
+/// The length of the shortest suffix of a history that the reduction tries.
 const TAIL: usize = 64;
 
 pub struct Reduced {
@@ -24,7 +24,7 @@ pub struct Reduced {
     pub effort: usize,
 }
 
-/// Runs replays and counts their costs. Refuses replays after the costs have reached the limit.
+/// Runs replays and counts their costs. Refuses replays after the costs have reached [`EFFORT`].
 struct Replays<F> {
     fails: F,
     count: Cell<usize>,
@@ -73,8 +73,8 @@ pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action
     Reduced { actions, replays: replays.count.get(), effort: replays.effort.get() }
 }
 
-/// Returns the last `length` actions. They are preceded by actions that connect the same clients, and that start a
-/// drain if a drain was in progress.
+/// Returns the last `length` actions. Before these, inserts actions that connect the same clients, and that start a
+/// drain if one was in progress.
 fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     let (front, tail) = actions.split_at(actions.len() - length);
     let mut kept: Vec<&Action> = Vec::new();

@@ -36,7 +36,7 @@ pub struct Client {
     /// Input that was chosen for the client, and that the client has not sent yet.
     pub unsaid: Vec<u8>,
     received: Vec<u8>,
-    /// The number of received bytes in complete lines, which have been processed.
+    /// The number of received bytes that form complete lines. These lines have been processed.
     read: usize,
     /// `true` if the client has sent a command and has not received anything since. `log_end_when_asked` is the end of
     /// the log at the time of the command.
@@ -66,10 +66,10 @@ pub struct World {
     /// `true` if the log lacked space, or the disk failed, in the current step.
     short: bool,
     time: Time,
-    /// `true` after the wall clock was set back, which shortens delays and leases without records in the log.
+    /// `true` after the wall clock was set back. This change shortens delays and leases, but has no record in the log.
     skewed: bool,
     /// `true` if a sync may have failed in a log without guaranteed syncs. The server gradually rewrites the lost data.
-    /// A kill loses the data that is not rewritten yet.
+    /// A kill loses the data that the server has not rewritten yet.
     unpromised: bool,
     /// `true` if the prediction was abandoned, because too many histories were possible.
     pub lost: bool,
@@ -133,8 +133,8 @@ impl World {
         self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position))
     }
 
-    /// Returns the durable position and the end of the log. Returns `None` unless each reply waits for the log and the
-    /// client reads each reply immediately.
+    /// Returns the durable position and the end of the log. Returns `None` unless each reply waits for the log and
+    /// clients read each reply immediately.
     fn promised(&self) -> Option<(u64, u64)> {
         let is_prompt = matches!(self.setup.log, Some((_, SyncMode::Always))) && !self.setup.slow_readers;
         let wal = self.server.as_ref().and_then(Stepped::wal).filter(|_| is_prompt && !self.short)?;
@@ -338,7 +338,7 @@ impl World {
                 let end = client.read + length + 1;
                 let line = &client.received[client.read..end];
                 self.books.got(line);
-                // A change of a job that the log does not store has no record in the log.
+                // If the log has not grown since the command, the changed job is one that the log does not store.
                 let early = |(safe, end)| safe <= client.log_end_when_asked && end > client.log_end_when_asked;
                 if promised.is_some_and(early) && is_promise(line) {
                     let line = String::from_utf8_lossy(line);
@@ -395,7 +395,7 @@ impl World {
                 self.server().commit();
                 let now = self.server().now();
                 if self.setup.settles && self.look(Engine::next_deadline) <= now {
-                    // Runs the timer now, because the server's timer thread would handle due deadlines immediately.
+                    // Runs the timer now, because a real server's timer thread would handle due deadlines immediately.
                     self.server().pass(Span::ZERO);
                     continue;
                 }
@@ -492,7 +492,7 @@ impl World {
         self.time = self.server().now();
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
-        // Data lost by a failed sync is readable, but no later sync writes it, so a power failure must follow.
+        // After a failed sync, a kill would preserve lost data that no later sync writes, so the power must fail.
         let never = matches!(self.setup.log, Some((_, SyncMode::Never)));
         let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };

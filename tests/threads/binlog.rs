@@ -44,7 +44,7 @@ pub struct Wal {
     durable: AtomicU64,
     failing: AtomicBool,
     syncing: Mutex<()>,
-    /// `true` to refuse some writes and syncs of pool threads, like a slow disk.
+    /// `true` to refuse some writes and syncs by pool threads, as the log does while the disk is slow.
     refuses_pool_threads: bool,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the scenes and their checks: no reply is lost, duplicated, reordered or early, and no thread sleeps forever.
 //! shuttle panics when all threads are blocked. The modules in `server/` include the server's own files. If a schedule
-//! fails, the program prints the schedule, which the variables `THREADS_REPLAY` and `SCENE` repeat.
+//! fails, the program prints it. To repeat it, set the variables `THREADS_REPLAY` and `SCENE`.
 
 extern crate self as crossbeam_channel;
 extern crate self as mio;
@@ -44,7 +44,7 @@ const DEPTH: usize = 3;
 static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn main() {
-    // shuttle warns that it treats all atomics as sequentially consistent.
+    // Suppresses shuttle's warning that it treats all atomics as sequentially consistent.
     std::env::set_var("SHUTTLE_SILENCE_WARNINGS", "1");
     let configured = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let schedules = configured("SCHEDULES").map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));

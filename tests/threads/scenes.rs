@@ -15,7 +15,7 @@ use crate::server::hub::{Hub, TurnScratch};
 use crate::server::socket::{anything, only_durable, Look, PeerAddress, Stream};
 use crate::shims::{unbounded, Mutex, Ordering, Receiver, Waker};
 
-/// The name of a scene, and the function that plays it in each schedule.
+/// The name of a scene, and the function that runs it once in each schedule.
 pub type Scene = (&'static str, fn());
 
 pub const SCENES: [Scene; 10] = [
@@ -97,7 +97,7 @@ fn notes_wake_the_owner() {
 }
 
 /// Two threads send notifications to one client in the order in which they lock the engine. The client's socket is
-/// sometimes full. The owner continues when the socket becomes writable, or when another thread wakes the owner.
+/// sometimes full. The owner resumes writing when the socket becomes writable, or when another thread wakes it.
 fn replies_in_order() {
     const EACH: u8 = 3;
     let owner = owner();
@@ -144,7 +144,7 @@ fn replies_in_order() {
 }
 
 /// A client has sent commands after a command that waits. The thread that delivers a job or a durable result must wake
-/// the owner in every state of the owner.
+/// the owner, whatever the owner's state is.
 fn a_wait_ends() {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 10, anything());
@@ -176,7 +176,7 @@ fn a_wait_ends() {
 }
 
 /// In one turn, one client begins to wait, and a command of another client of the same thread ends this wait. At the
-/// same time, another thread continues a delayed reply to the first client.
+/// same time, another thread releases a delayed reply to the first client.
 fn a_wait_ends_in_a_shared_turn() {
     let owner = owner();
     let (waiting, waiting_stream) = outbox(&owner, 10, anything());
@@ -225,7 +225,7 @@ fn replies_wait_for_the_log(shares: usize, fails: bool) {
         hub.durability().wal.fail(true);
         thread::yield_now();
         hub.durability().wal.fail(false);
-        // After the disk has recovered, the segments thread syncs the log.
+        // Does the work of the segments thread, which syncs the log after the disk has recovered.
         hub.durability().sync(&*hub, &mut Output::new());
     }
     let streams: Vec<Stream> = pools.into_iter().flat_map(|pool| pool.join().expect("a thread")).collect();
@@ -237,8 +237,8 @@ fn replies_wait_for_the_log(shares: usize, fails: bool) {
     assert_eq!(all, (1..=4 * shares as u8).collect::<Vec<_>>());
 }
 
-/// Executes two commands of each of `shares` connections. Each command appends a record. The second commands start when
-/// all replies to the first commands can be sent.
+/// Executes two commands of each of `shares` connections. Each command appends a record. The second commands start
+/// after all replies to the first commands have been released.
 fn pool_thread(hub: &Arc<Hub>, shares: usize, lesser: bool) -> Vec<Stream> {
     let owner = owner();
     let (outboxes, streams): (Vec<_>, Vec<_>) =
@@ -281,8 +281,8 @@ fn pool_thread(hub: &Arc<Hub>, shares: usize, lesser: bool) -> Vec<Stream> {
     streams
 }
 
-/// Two threads add deadlines without handling them. The later deadline must not wake the timer thread. The earlier
-/// deadline is due immediately, and the timer thread must handle it.
+/// Two threads each add a deadline, and do not handle it. The later deadline must not wake the timer thread. The
+/// earlier deadline is due immediately, and the timer thread must handle it.
 fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {

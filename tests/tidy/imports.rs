@@ -66,7 +66,7 @@ fn reexports(sources: &[Source]) -> BTreeMap<String, String> {
             let item = if is_absolute { item.to_owned() } else { format!("self::{item}") };
             let paths = named_paths(&module, &item).into_iter();
             let names = paths.map(|path| (format!("{module}/{}", path.rsplit('/').next().unwrap_or_default()), path));
-            // A re-exported function can have the name of its file.
+            // Excludes a function that has the name of its file, because `origin` would follow its re-export forever.
             found.extend(names.filter(|(name, path)| !format!("{path}/").starts_with(&format!("{name}/"))));
         }
     }

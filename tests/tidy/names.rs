@@ -86,7 +86,8 @@ fn documents_name_existing_files_and_code() {
     complain(problems);
 }
 
-/// RESULTS.md and JUDGE.md are dated as a whole. Tests compare other figures with the program or with RESULTS.md.
+/// Each paragraph about a measurement must contain a year, except in RESULTS.md and JUDGE.md, which are dated as a
+/// whole. Other tests compare other figures with the program or with RESULTS.md.
 #[test]
 fn measurements_are_dated() {
     let mut problems = Vec::new();

@@ -25,7 +25,7 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes()).expect("a server that reads");
     }
 
-    /// Returns a line without its ending.
+    /// Returns the next line without its CR LF.
     pub fn line(&mut self) -> &str {
         self.line.clear();
         self.stream.read_line(&mut self.line).expect("a line");
@@ -96,7 +96,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     let work = || {
         let mut client = Client::connect(address);
         let mut got = Vec::new();
-        // Each client claims a job before it sends a lease, so a job exists for each lease.
+        // Each client counts down the remaining jobs before it sends a lease, so that a job exists for each lease.
         while left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             client.send("lease shared 1000\r\n");
             got.push(client.leased().expect("a job, for there is one"));

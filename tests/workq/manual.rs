@@ -53,7 +53,7 @@ fn the_page_has_every_reply_and_number() {
     }
 }
 
-/// Returns `true` if the server sends the line. A line of data may repeat data that the reader has typed.
+/// Returns `true` if the server sends the line. The reader types `ping` and `pong` before the server sends them.
 fn is_reply(line: &str, typed: &[&str]) -> bool {
     line.starts_with(['+', '-']) || line.starts_with("6ba7b810") || line == "ping" && typed.contains(&"ping") || {
         line == "pong" && typed.contains(&"pong")

@@ -246,7 +246,7 @@ impl Race {
     }
 }
 
-/// Plays a schedule. Returns the number of commands whose replies were equal.
+/// Runs a schedule. Returns the number of commands whose replies were equal.
 pub fn race(seed: u64, steps: usize) -> usize {
     let mut race = Race::new(seed);
     race.history.push(format!("seed {seed}"));

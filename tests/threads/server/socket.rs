@@ -15,8 +15,8 @@ struct Pipe {
     arrived: Vec<u8>,
     /// The number of bytes that the socket accepts before the peer reads again.
     room: usize,
-    /// `true` if the socket was full during a write. The thread that then makes room must notify the owner, like the
-    /// poller.
+    /// `true` if the socket was full during a write. The thread that then makes room must wake the owner, as the poller
+    /// does in the server.
     full: bool,
     busy: bool,
 }
