@@ -26,7 +26,6 @@ impl GroupCount {
 pub struct Group {
     pub(in crate::engine) name: Name,
     hash: u32,
-    chain: u32,
     /// The number of members in each state, in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
@@ -112,7 +111,7 @@ impl Groups {
 
     pub fn insert(&mut self, name: Name, hash: u32, count: GroupCount) -> u32 {
         let (members, waits, counted) = ([0; State::UNFINISHED.len()], List::EMPTY, Heap::new());
-        let group = Group { name, hash, chain: NIL, members, count, waits, counted, releasing: false, logged: false };
+        let group = Group { name, hash, members, count, waits, counted, releasing: false, logged: false };
         self.table.insert(group)
     }
 

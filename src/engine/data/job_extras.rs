@@ -187,7 +187,6 @@ impl RareExtras {
 #[derive(Debug, Default)]
 pub struct JobExtras {
     pub(in crate::engine) slot: u32,
-    chain: u32,
     pub(in crate::engine) hash: u32,
     /// The position in [`ExtrasStore::ends`], or [`NIL`].
     pub(in crate::engine) position: u32,
@@ -208,7 +207,7 @@ const _: () = assert!(size_of::<JobExtras>() <= 72);
 impl JobExtras {
     fn blank() -> JobExtras {
         let (expires, ttl) = (Time::NEVER, Span::MAX);
-        JobExtras { slot: NIL, chain: NIL, position: NIL, expires, ttl, ..JobExtras::default() }
+        JobExtras { slot: NIL, position: NIL, expires, ttl, ..JobExtras::default() }
     }
 
     pub fn id(&self) -> Option<[u8; 16]> {
@@ -335,8 +334,7 @@ impl ExtrasStore {
 
     /// `hash` is the hash of `dedup_key`. No other extras may have this key.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
-        let extras = JobExtras::blank();
-        self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
+        self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..JobExtras::blank() })
     }
 
     fn link(&mut self, extras: JobExtras) -> u32 {
@@ -392,9 +390,8 @@ impl ExtrasStore {
         }
     }
 
-    pub fn find(&self, hash: u64, mut matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
-        let hash = (hash >> 32) as u32;
-        self.table.find(hash, |extras| extras.hash == hash && matches(extras))
+    pub fn find(&self, hash: u64, matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
+        self.table.find((hash >> 32) as u32, matches)
     }
 
     pub fn rehash(&mut self, number: u32, hash: u64) {

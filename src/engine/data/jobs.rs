@@ -95,7 +95,6 @@ pub struct Row {
     slots: [u32; ROW as usize],
     /// The number of IDs in the row, plus 1, plus 1 more if the row is [`Ids::last`]. At 1, the row is removed.
     pub claims: NonZeroU32,
-    chain: u32,
 }
 
 #[derive(Debug)]
@@ -130,9 +129,9 @@ impl Ids {
 
     pub fn insert(&mut self, id: JobId, slot: u32) {
         let (number, position) = (id.0 / ROW, (id.0 % ROW) as usize);
-        let row = self.row(number).unwrap_or_else(|| {
-            self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN, chain: NIL })
-        });
+        let row = self
+            .row(number)
+            .unwrap_or_else(|| self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN }));
         if row != self.last {
             self.claim(row);
             let left = std::mem::replace(&mut self.last, row);
@@ -225,7 +224,7 @@ mod tests {
         }
         let survives = |id: u64| (id % 37 == 0).then_some(id as u32 + 5);
         assert!((1..=10_000).all(|id| ids.find(JobId(id)) == survives(id)));
-        assert!(ids.rows.chains().count() <= 2 * ids.rows.items.len() + 1, "{} buckets", ids.rows.chains().count());
+        assert!(ids.rows.lengths().count() <= 2 * ids.rows.items.len() + 1, "{} buckets", ids.rows.lengths().count());
         (37..=10_000).step_by(37).for_each(|id| ids.remove(JobId(id)));
         assert_eq!((ids.rows.items.len(), ids.counted()), (1, 0), "only the last row stays");
         ids.insert(JobId(3), 7);
@@ -237,8 +236,8 @@ mod tests {
         for stride in [16, 64, 1000, 1024, 65_536, 1 << 40] {
             let mut ids = Ids::default();
             (1..=4096).for_each(|n| ids.insert(JobId(n * stride), n as u32));
-            let longest = ids.rows.chains().max();
-            assert!(longest < Some(48), "stride {stride}: a chain of {longest:?}");
+            let longest = ids.rows.lengths().max();
+            assert!(longest < Some(48), "stride {stride}: a bucket of {longest:?}");
             assert_eq!(ids.rows.items.len(), 4096);
         }
         assert_eq!(size_of::<Row>(), 80);

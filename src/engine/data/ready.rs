@@ -89,7 +89,6 @@ pub(in crate::engine) struct SharedKey {
     /// [`NIL`] if the key applies to all tubes.
     pub(in crate::engine) scope: u32,
     pub(in crate::engine) hash: u32,
-    pub(in crate::engine) chain: u32,
     pub(in crate::engine) reserved: u32,
     /// The number of reserved jobs with each limit.
     pub(in crate::engine) bounds: BTreeMap<u32, u32>,
@@ -166,7 +165,7 @@ impl Lanes {
     pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
         let shared = self.find(&key, scope, hash).unwrap_or_else(|| {
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
-            self.keys.insert(SharedKey { key, scope, hash, chain: NIL, reserved: 0, bounds, lanes, blocked: false })
+            self.keys.insert(SharedKey { key, scope, hash, reserved: 0, bounds, lanes, blocked: false })
         });
         let lane = self.lane_in(shared, tube, large).unwrap_or_else(|| {
             self.keys.memory += LANE_COST;

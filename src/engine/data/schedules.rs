@@ -2,7 +2,7 @@
 //! jobs (see `rules/schedules.rs`).
 
 use super::{
-    date_of, day_of, hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Span, Table, Time, JOB_COST, NIL,
+    date_of, day_of, hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Span, Table, Time, JOB_COST,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,7 +37,6 @@ impl CopyTags {
 pub struct Schedule {
     pub(in crate::engine) slot: u32,
     hash: u32,
-    chain: u32,
     pub count: RunCount,
     /// The number of consecutive due times without a new copy.
     pub(in crate::engine) missed: u32,
@@ -110,13 +109,13 @@ impl Schedules {
 
     /// Finds a schedule for which `is_meant` returns `true`. `is_meant` receives the slot of the schedule's job.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
-        self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
+        self.table.find(hash, |schedule| schedule.name == *name && is_meant(schedule.slot))
     }
 
     pub fn insert(&mut self, slot: u32, name: Name, hash: u32, when: Name, tags: CopyTags) -> u32 {
         let tags = (tags != *CopyTags::NONE).then(|| Box::new(tags));
         let count = RunCount::default();
-        self.table.insert(Schedule { slot, hash, chain: NIL, count, missed: 0, name, when, tags })
+        self.table.insert(Schedule { slot, hash, count, missed: 0, name, when, tags })
     }
 
     pub fn enter(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {

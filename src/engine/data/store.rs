@@ -87,14 +87,13 @@ pub struct EndedKey {
     pub until: Time,
     pub tube: Arc<[u8]>,
     pub key: Name,
+    /// 31 bits of the hash. The highest bit is 1 if the key is in the log.
     hash: u32,
-    chain: u32,
     pub(in crate::engine) position: u32,
-    pub(in crate::engine) is_logged: bool,
 }
 
 /// Bytes charged for the key of an ended job and its entries in the index and the heap, excluding the names.
-pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
+pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 32;
 
 const _: () = assert!(KEY_COST <= 96);
 
@@ -102,9 +101,13 @@ impl EndedKey {
     pub fn names(&self) -> usize {
         self.tube.len() + self.key.length()
     }
+
+    pub(in crate::engine) fn is_logged(&self) -> bool {
+        self.hash >> 31 == 1
+    }
 }
 
-hashed!(EndedKey, |key| key.hash, KEY_COST + key.names() as u64);
+hashed!(EndedKey, |key| key.hash << 1 >> 1, KEY_COST + key.names() as u64);
 
 impl Positions for Slots<EndedKey> {
     fn set_position(&mut self, key: u32, position: u32) {
@@ -120,11 +123,12 @@ pub struct EndedKeys {
 
 impl EndedKeys {
     pub fn find(&self, tube: &[u8], key: &Name, hash: u32) -> Option<u32> {
-        self.table.find(hash, |ended| ended.hash == hash && ended.key == *key && *ended.tube == *tube)
+        self.table.find(hash, |ended| ended.key == *key && *ended.tube == *tube)
     }
 
     pub fn insert(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, hash: u32, until: Time, is_logged: bool) -> u32 {
-        let number = self.table.insert(EndedKey { id, until, tube, key, hash, chain: NIL, position: NIL, is_logged });
+        let hash = hash | u32::from(is_logged) << 31;
+        let number = self.table.insert(EndedKey { id, until, tube, key, hash, position: NIL });
         self.ends.push(until, number, &mut self.table.items);
         number
     }

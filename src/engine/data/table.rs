@@ -1,5 +1,5 @@
-//! Tables of numbered items in chunks, hash tables whose chains link these items, and sparse tables of numbers. Each
-//! table grows by a chunk or a bucket at a time, so no insertion moves or rehashes many items.
+//! Tables of numbered items in chunks, indexes of these items by hash, and sparse tables of numbers. Each table grows
+//! by a chunk or a bucket at a time, so no insertion moves or rehashes many items.
 
 use super::NIL;
 
@@ -173,29 +173,24 @@ fn vacant_slot(slot: u32) -> ! {
     panic!("nothing is in slot {slot}")
 }
 
-const MIN_BUCKETS: u32 = 16;
+/// The average number of items per bucket of a growing index.
+const FILL: u32 = 4;
+/// The buckets that are allocated at a time: a page of memory.
+const PAGE: usize = 64;
 
 pub trait Hashed {
     /// The hash must not change while the item is in the index.
     fn hash(&self) -> u32;
-    fn chain(&self) -> u32;
-    fn chain_mut(&mut self) -> &mut u32;
     fn cost(&self) -> u64;
 }
 
-/// Implements [`Hashed`] for a type with a `u32` field named `chain`, from expressions for the hash and the cost.
+/// Implements [`Hashed`] for a type from expressions for the hash and the cost.
 macro_rules! hashed {
     ($item:ty, |$this:ident| $hash:expr, $cost:expr) => {
         impl $crate::engine::data::table::Hashed for $item {
             fn hash(&self) -> u32 {
                 let $this = self;
                 $hash
-            }
-            fn chain(&self) -> u32 {
-                self.chain
-            }
-            fn chain_mut(&mut self) -> &mut u32 {
-                &mut self.chain
             }
             #[allow(unused_variables)]
             fn cost(&self) -> u64 {
@@ -207,10 +202,31 @@ macro_rules! hashed {
 }
 pub(in crate::engine) use hashed;
 
+/// A bucket of an index in one cache line: the hashes and slots of items, so that a search fetches only items with the
+/// same hash. Unused slots are [`NIL`]. A full bucket moves its contents to a new `rest`.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Bucket {
+    items: [(u32, u32); 7],
+    rest: Option<Box<Bucket>>,
+}
+
+impl Bucket {
+    const EMPTY: Bucket = Bucket { items: [(0, NIL); 7], rest: None };
+
+    fn push(&mut self, item: (u32, u32)) {
+        let vacant = self.items.iter().position(|(_, slot)| *slot == NIL).unwrap_or_else(|| {
+            self.rest = Some(Box::new(std::mem::replace(self, Bucket::EMPTY)));
+            0
+        });
+        self.items[vacant] = item;
+    }
+}
+
 #[derive(Debug)]
 pub struct Table<T, const N: usize = CHUNK> {
     pub items: Slots<T, N>,
-    heads: SlotTable,
+    pages: Vec<Box<[Bucket; PAGE]>>,
     buckets: u32,
     pub indexed: u32,
     /// The total cost of the items. If the cost of an item changes, the owner of the table must update the total.
@@ -219,8 +235,7 @@ pub struct Table<T, const N: usize = CHUNK> {
 
 impl<T, const N: usize> Default for Table<T, N> {
     fn default() -> Table<T, N> {
-        let (items, heads) = (Slots::default(), SlotTable::default());
-        Table { items, heads, buckets: MIN_BUCKETS, indexed: 0, memory: 0 }
+        Table { items: Slots::default(), pages: Vec::new(), buckets: 1, indexed: 0, memory: 0 }
     }
 }
 
@@ -236,15 +251,16 @@ impl<T: Hashed, const N: usize> Table<T, N> {
     }
 
     pub fn find(&self, hash: u32, mut matches: impl FnMut(&T) -> bool) -> Option<u32> {
-        let mut slot = self.heads.get(self.bucket_of(hash));
-        while slot != NIL {
-            let item = self.get(slot);
-            if matches(item) {
-                return Some(slot);
+        let bucket = self.bucket_of(hash);
+        let mut line = &self.pages.get(bucket / PAGE)?[bucket % PAGE];
+        loop {
+            for &(other, slot) in &line.items {
+                if other == hash && slot != NIL && matches(self.get(slot)) {
+                    return Some(slot);
+                }
             }
-            slot = item.chain();
+            line = line.rest.as_deref()?;
         }
-        None
     }
 
     pub fn insert(&mut self, item: T) -> u32 {
@@ -271,92 +287,84 @@ impl<T: Hashed, const N: usize> Table<T, N> {
     }
 
     pub fn index(&mut self, slot: u32) {
-        self.link(slot);
+        self.link(self.get(slot).hash(), slot);
         self.indexed += 1;
-        if self.indexed > self.buckets {
+        if self.indexed > self.buckets * FILL {
             // Linear hashing moves some items of one old bucket to the new bucket.
             self.buckets += 1;
-            self.relink(self.buckets - 1 - self.buckets.next_power_of_two() / 2);
+            self.relink((self.buckets - 1 - self.buckets.next_power_of_two() / 2) as usize, NIL);
         }
     }
 
     pub fn unindex(&mut self, slot: u32) {
-        let item = self.get(slot);
-        let (next, bucket) = (item.chain(), self.bucket_of(item.hash()));
-        let mut before = self.heads.get(bucket);
-        if before == slot {
-            self.heads.set(bucket, next);
-        } else {
-            while self.get(before).chain() != slot {
-                before = self.get(before).chain();
-            }
-            *self.get_mut(before).chain_mut() = next;
+        let number = self.bucket_of(self.get(slot).hash());
+        let bucket = self.bucket(number);
+        match bucket.items.iter_mut().find(|item| item.1 == slot) {
+            Some(item) if bucket.rest.is_none() => *item = (0, NIL),
+            _ => self.relink(number, slot),
         }
         self.indexed -= 1;
-        // Remove up to three buckets per removed item, until there are at most twice as many buckets as items.
-        for _ in 0..3 {
-            if self.buckets > MIN_BUCKETS && self.indexed < self.buckets / 2 {
-                self.buckets -= 1;
-                self.relink(self.buckets);
-                // One spare chunk avoids repeated allocation at a chunk boundary.
-                self.heads.truncate((self.buckets as usize).div_ceil(BUCKETS) + 1);
-            }
+        if self.buckets > 1 && self.indexed < self.buckets * FILL / 2 {
+            self.buckets -= 1;
+            self.relink(self.buckets as usize, NIL);
+            // One spare page avoids repeated allocation at the end of a page.
+            self.pages.truncate((self.buckets as usize).div_ceil(PAGE) + 1);
         }
     }
 
-    fn bucket_of(&self, hash: u32) -> u32 {
+    fn bucket_of(&self, hash: u32) -> usize {
         let mask = self.buckets.next_power_of_two() - 1;
-        hash & if hash & mask < self.buckets { mask } else { mask >> 1 }
+        (hash & if hash & mask < self.buckets { mask } else { mask >> 1 }) as usize
     }
 
-    fn link(&mut self, slot: u32) {
-        let bucket = self.bucket_of(self.get(slot).hash());
-        *self.get_mut(slot).chain_mut() = self.heads.get(bucket);
-        self.heads.set(bucket, slot);
+    fn bucket(&mut self, bucket: usize) -> &mut Bucket {
+        while self.pages.len() <= bucket / PAGE {
+            self.pages.push(Box::new([const { Bucket::EMPTY }; PAGE]));
+        }
+        &mut self.pages[bucket / PAGE][bucket % PAGE]
     }
 
-    fn relink(&mut self, bucket: u32) {
-        let mut slot = self.heads.get(bucket);
-        self.heads.set(bucket, NIL);
-        while slot != NIL {
-            let next = self.get(slot).chain();
-            self.link(slot);
-            slot = next;
+    fn link(&mut self, hash: u32, slot: u32) {
+        self.bucket(self.bucket_of(hash)).push((hash, slot));
+    }
+
+    /// Moves the items of `bucket` to their current buckets, and removes the item in the slot `gone`.
+    fn relink(&mut self, bucket: usize, gone: u32) {
+        let mut next = Some(std::mem::replace(self.bucket(bucket), Bucket::EMPTY));
+        while let Some(line) = next {
+            let kept = line.items.into_iter().filter(|(_, slot)| *slot != NIL && *slot != gone);
+            kept.for_each(|(hash, slot)| self.link(hash, slot));
+            next = line.rest.map(|rest| *rest);
         }
     }
 }
 
 /// A chunk of a [`SlotTable`] is one page of memory.
-pub const BUCKETS: usize = 1024;
+pub const NUMBERS: usize = 1024;
 
 #[derive(Debug, Default)]
 pub struct SlotTable {
-    chunks: Vec<Option<Box<[u32; BUCKETS]>>>,
+    chunks: Vec<Option<Box<[u32; NUMBERS]>>>,
 }
 
 impl SlotTable {
     pub fn get(&self, slot: u32) -> u32 {
-        let chunk = self.chunks.get(slot as usize / BUCKETS).and_then(Option::as_ref);
-        chunk.map_or(NIL, |chunk| chunk[slot as usize % BUCKETS])
+        let chunk = self.chunks.get(slot as usize / NUMBERS).and_then(Option::as_ref);
+        chunk.map_or(NIL, |chunk| chunk[slot as usize % NUMBERS])
     }
 
     pub fn set(&mut self, slot: u32, number: u32) {
-        let chunk = slot as usize / BUCKETS;
+        let chunk = slot as usize / NUMBERS;
         if self.chunks.len() <= chunk {
             self.chunks.resize_with(chunk + 1, || None);
         }
-        self.chunks[chunk].get_or_insert_with(|| Box::new([NIL; BUCKETS]))[slot as usize % BUCKETS] = number;
+        self.chunks[chunk].get_or_insert_with(|| Box::new([NIL; NUMBERS]))[slot as usize % NUMBERS] = number;
     }
 
     pub fn remove(&mut self, slot: u32) {
-        if let Some(Some(chunk)) = self.chunks.get_mut(slot as usize / BUCKETS) {
-            chunk[slot as usize % BUCKETS] = NIL;
+        if let Some(Some(chunk)) = self.chunks.get_mut(slot as usize / NUMBERS) {
+            chunk[slot as usize % NUMBERS] = NIL;
         }
-    }
-
-    /// The entries of the removed chunks must be [`NIL`].
-    pub fn truncate(&mut self, chunks: usize) {
-        self.chunks.truncate(chunks);
     }
 
     pub fn clear(&mut self) {
@@ -417,14 +425,34 @@ mod tests {
         assert!(CHUNK * size_of::<Job>().min(size_of::<JobExtras>()) >= 128 * 1024);
     }
 
+    struct Thing(u32);
+
+    hashed!(Thing, |thing| (thing.0 % 700).wrapping_mul(0x9e37_79b9), 1);
+
+    #[test]
+    fn items_with_equal_hashes_are_found_while_the_index_grows_and_shrinks() {
+        let mut table: Table<Thing> = Table::default();
+        assert_eq!((table.pages.len(), table.find(0, |_| true)), (0, None), "an empty table takes no memory");
+        let slots: Vec<u32> = (0..14_000).map(|thing| table.insert(Thing(thing))).collect();
+        let found = |table: &Table<Thing>, thing: u32| table.find(Thing(thing).hash(), |other| other.0 == thing);
+        assert!((0..14_000).all(|thing| found(&table, thing) == Some(slots[thing as usize])));
+        assert_eq!((table.lengths().count(), table.lengths().sum()), (3500, 14_000));
+        let goes = |thing: &u32| thing % 5 != 0;
+        (0..14_000).filter(goes).for_each(|thing| assert_eq!(table.remove(slots[thing as usize]).0, thing));
+        assert!((0..14_000).all(|thing| found(&table, thing) == Some(slots[thing as usize]).filter(|_| !goes(&thing))));
+        assert!(table.buckets <= 1400 && table.pages.len() <= 23, "{} buckets", table.buckets);
+        (0..14_000).step_by(5).for_each(|thing| assert_eq!(table.remove(slots[thing as usize]).0, thing));
+        assert_eq!((table.indexed, table.memory, table.buckets), (0, 0, 1));
+        assert!(table.pages.iter().flat_map(|page| &page[..]).all(|bucket| bucket.rest.is_none()));
+    }
+
     impl<T: Hashed, const N: usize> Table<T, N> {
-        /// Returns the length of each chain.
-        pub fn chains(&self) -> impl Iterator<Item = usize> + '_ {
-            let next = |slot: u32| (slot != NIL).then_some(slot);
-            (0..self.buckets).map(move |bucket| {
-                let chain = std::iter::successors(next(self.heads.get(bucket)), |&slot| next(self.get(slot).chain()));
-                chain.count()
-            })
+        /// Returns the number of items in each bucket.
+        pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
+            let buckets = self.pages.iter().flat_map(|page| &page[..]).take(self.buckets as usize);
+            let lines = |bucket| std::iter::successors(Some(bucket), |line: &&Bucket| line.rest.as_deref());
+            buckets
+                .map(move |bucket| lines(bucket).flat_map(|line| line.items).filter(|(_, slot)| *slot != NIL).count())
         }
     }
 }

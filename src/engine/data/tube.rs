@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{
     hashed, ClientId, Handle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State, Table, Time,
-    TubeTimes, NIL, TIMES_COST, URGENT,
+    TubeTimes, TIMES_COST, URGENT,
 };
 
 pub const DEFAULT: &[u8] = b"default";
@@ -137,12 +137,11 @@ pub struct Tube {
     generation: u32,
     order: u32,
     hash: u32,
-    chain: u32,
 }
 
 impl Tube {
     fn new(name: Arc<[u8]>, order: u32, hash: u32, generation: u32) -> Tube {
-        Tube { name, order, hash, generation, chain: NIL, renotify_at: Time::NEVER, ..Tube::default() }
+        Tube { name, order, hash, generation, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
     pub(in crate::engine) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
@@ -210,7 +209,7 @@ hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
 pub struct Tubes {
     /// `table.memory` excludes the name of the default tube, because no client chose this name.
     pub(in crate::engine) table: Table<Tube, TUBES>,
-    hash_secret: u64,
+    pub(in crate::engine) hasher: DefaultHasher,
     /// The last opened tube. During a restart, the next job in the log usually belongs to this tube.
     recent: u32,
     opened: u32,
@@ -227,17 +226,12 @@ const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {
-        let mut tubes = Tubes { hash_secret, recent: DEFAULT_TUBE, ..Tubes::default() };
+        let mut tubes = Tubes { recent: DEFAULT_TUBE, ..Tubes::default() };
+        tubes.hasher.write_u64(hash_secret);
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
         tubes.table.memory = TUBE_COST;
         tubes
-    }
-
-    pub fn hasher(&self) -> DefaultHasher {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.hash_secret);
-        hasher
     }
 
     pub fn len(&self) -> usize {
@@ -295,13 +289,13 @@ impl Tubes {
     }
 
     pub(in crate::engine) fn hash(&self, name: &[u8]) -> u32 {
-        let mut hasher = self.hasher();
+        let mut hasher = self.hasher.clone();
         hasher.write(name);
         hasher.finish() as u32
     }
 
     fn find_hashed(&self, name: &[u8], hash: u32) -> Option<u32> {
-        self.table.find(hash, |tube| tube.hash == hash && *tube.name == *name)
+        self.table.find(hash, |tube| *tube.name == *name)
     }
 
     /// The caller must use, watch or fill the tube, or close it.

@@ -23,7 +23,7 @@ impl Engine {
         if !self.limits.keys_per_tube {
             return (NIL, self.tubes.hash(key.key()));
         }
-        let mut hasher = self.tubes.hasher();
+        let mut hasher = self.tubes.hasher.clone();
         hasher.write(key.key());
         hasher.write_u32(tube);
         (tube, hasher.finish() as u32)

@@ -31,7 +31,7 @@ impl Engine {
     /// The hash of a name includes `tube` only if keys are unique per tube. Otherwise, lookups must find the name in
     /// all tubes. The hash of a `hidden` job includes its ID, so that no lookup finds the job.
     pub(in crate::engine) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, hidden: Option<JobId>) -> u64 {
-        let mut hasher = self.tubes.hasher();
+        let mut hasher = self.tubes.hasher.clone();
         match dedup_key {
             DedupKey::None => return 0,
             DedupKey::Name(name) => {
@@ -307,11 +307,11 @@ impl Engine {
     /// If the key is in the log, returns its number, and the total length of key and tube name in bytes.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
-        if gone.is_logged {
+        if gone.is_logged() {
             self.changed(Change::KeyGone { number, names: gone.names() });
         }
         self.retime_keys();
-        gone.is_logged.then_some((number, gone.names()))
+        gone.is_logged().then_some((number, gone.names()))
     }
 
     pub(in crate::engine) fn key_due(&mut self) {
@@ -324,25 +324,23 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Keys, self.store.ended_keys.next_end());
     }
 
+    /// Leaves the highest bit to [`EndedKey::is_logged`].
     fn hash_key(&self, tube: &[u8], key: &Name) -> u32 {
-        let mut hasher = self.tubes.hasher();
+        let mut hasher = self.tubes.hasher.clone();
         hasher.write(tube);
         hasher.write_u8(b' ');
         hasher.write(key.key());
-        hasher.finish() as u32
+        hasher.finish() as u32 >> 1
     }
 
     pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
-        if self.store.ended_keys.table.items.len() == 0 {
-            return None;
-        }
-        let number = self.store.ended_keys.find(tube, key, self.hash_key(tube, key))?;
-        let ended = self.store.ended_keys.table.get(number);
+        let keys = Some(&self.store.ended_keys).filter(|keys| keys.table.items.len() > 0)?;
+        let ended = keys.table.get(keys.find(tube, key, self.hash_key(tube, key))?);
         (ended.until > now).then_some(ended.id)
     }
 
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
-        self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
+        self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged())
     }
 
     pub fn next_ended_key(&mut self, from: &mut u32) -> (Progress, Option<u32>) {

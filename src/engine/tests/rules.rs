@@ -565,9 +565,9 @@ fn jobs_that_never_join_do_not_lengthen_each_other_s_search() {
         assert!(!submitted.joined);
     }
     assert!(
-        queue.engine.store.extras.table.chains().max().unwrap_or_default() < 30,
+        queue.engine.store.extras.table.lengths().max().unwrap_or_default() < 30,
         "{}",
-        queue.engine.store.extras.table.chains().max().unwrap_or_default()
+        queue.engine.store.extras.table.lengths().max().unwrap_or_default()
     );
     queue.engine.check();
 }
