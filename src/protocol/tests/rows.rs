@@ -87,7 +87,7 @@ impl World {
     }
 }
 
-fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
+pub fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
     [b"\0REQ".as_slice(), &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat()
 }
 
