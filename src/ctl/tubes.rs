@@ -223,12 +223,12 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     let mut link = Link::open(call)?;
     for name in &names {
         // The wait for the reply to `flush-tube` has no time limit, so check first that the server responds.
-        let stats = link.visible_tube(name)?.unwrap_or_default();
-        let flushed = if all { flush(&mut link, name)? } else { None };
-        let deleted = match flushed {
-            Some(deleted) => deleted,
-            None => delete_jobs(&mut link, name, &states, &stats)?,
+        let stats = match link.visible_tube(name)? {
+            Some(hidden) if !all && hidden.text("name").is_empty() => return Err(refusal("stats-tube", "FORBIDDEN")),
+            found => found.unwrap_or_default(),
         };
+        let flushed = if all { flush(&mut link, name)? } else { None };
+        let deleted = flushed.map_or_else(|| delete_jobs(&mut link, name, &states, &stats), Ok)?;
         out.line(&deleted.to_string())?;
         let reserved = link.visible_tube(name)?.unwrap_or_default().number("current-jobs-reserved");
         if all && reserved > 0 {

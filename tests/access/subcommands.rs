@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::{user, Guarded};
+use super::{user, Guarded, Talk};
 use crate::daemon::{command, run_command, Ended};
 
 /// One command line for each row of the table in beanpole-ctl(1). Job 1 is ready, job 2 is buried.
@@ -34,6 +34,25 @@ const LINES: [(&str, &[&str]); 25] = [
     ("work", &["t", "--once", "--", "true"]),
 ];
 
+/// Uses that differ from the rows of the table: a command line, all rights that it needs, and a part of its output.
+/// Without the last of these rights, the subcommand must fail. In `t`, job 1 is ready and job 2 is buried. A job in
+/// `other` and a job in `default` are ready.
+const USES: [(&[&str], &[&str], &str); 13] = [
+    (&["work", "t", "--once", "--", "false"], &["take:t"], "try 2 in 1 s"),
+    (&["work", "t", "--once", "--retries", "0", "--", "false"], &["take:t"], "buried after try 1"),
+    (&["work", "--once", "--", "true"], &["take:default"], ""),
+    (&["tail", "-n", "2", "--interval", "0"], &["look:t"], "\tt\tready"),
+    (&["reserve", "--json"], &["take:default"], "\"tube\":\"default\""),
+    (&["reserve", "--delete"], &["take:default"], ""),
+    (&["revoke", "1"], &["admin:t", "look:t"], ""),
+    (&["tube", "t", "try:3"], &["admin:t"], ""),
+    (&["tube", "t", "dead:u"], &["admin:t", "admin:u"], ""),
+    (&["clear", "t", "--state", "buried", "--yes"], &["admin:t", "look:t"], "1"),
+    (&["clear", "t", "--state", "ready", "--yes"], &["admin:t", "look:t", "take:t"], "1"),
+    (&["peek", "2"], &["look:t"], "x"),
+    (&["stats", "t"], &["look:t"], "current-jobs-buried"),
+];
+
 /// Returns each subcommand in the man page's table with its rights.
 fn table() -> Vec<(String, Vec<String>)> {
     let page = std::fs::read_to_string("man/beanpole-ctl.1").expect("the man page");
@@ -45,6 +64,7 @@ fn table() -> Vec<(String, Vec<String>)> {
 fn run(guarded: &Guarded, name: &str, arguments: &[&str]) -> Ended {
     let server = format!("unix:{}", guarded.folder.file("beanstalk").display());
     let mut command = command(&[&[name, "-s", &server], arguments].concat());
+    command.stdin(Stdio::null());
     if name == "import" {
         let file = guarded.folder.file("jobs");
         std::fs::write(&file, "{\"tube\":\"t\",\"body\":\"a\"}\n").expect("a file");
@@ -53,48 +73,76 @@ fn run(guarded: &Guarded, name: &str, arguments: &[&str]) -> Ended {
     run_command(command)
 }
 
+/// Starts a server that grants the rights, and returns it with an operator's connection. Job 2 is buried.
+fn start(rights: &str, is_revoked: bool) -> (Guarded, Talk) {
+    let guarded = Guarded::start(&format!("me {} {rights}", user()));
+    let mut operator = guarded.operator();
+    for tube in ["t", "t", "other", "default"] {
+        assert_eq!(operator.ask(&format!("use {tube}")), format!("USING {tube}"));
+        assert!(operator.ask("put 5 0 60 1\r\nx").starts_with("INSERTED"));
+    }
+    operator.ask("reserve-job 2");
+    operator.take(3);
+    assert_eq!(operator.ask("bury 2 5"), "BURIED");
+    if is_revoked {
+        operator.ask("reserve-job 1");
+        operator.take(3);
+    }
+    (guarded, operator)
+}
+
+/// Runs the subcommand while the operator puts or deletes the jobs for which it waits.
+fn run_beside(guarded: &Guarded, operator: &mut Talk, (name, arguments): (&str, &[&str])) -> Ended {
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(guarded, name, arguments));
+        while !running.is_finished() {
+            match name {
+                "tail" => {
+                    for tube in ["other", "t"] {
+                        operator.ask(&format!("use {tube}\r\nput 5 0 60 1\r\nx"));
+                        operator.line();
+                    }
+                }
+                "wait" => drop(operator.ask("delete 1").to_owned() + &operator.ask("delete 2")),
+                _ => {}
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        running.join().expect("an end")
+    })
+}
+
 #[test]
 fn subcommands_need_the_rights_that_the_manual_lists() {
     let rows = table();
     assert_eq!(rows.iter().map(|row| row.0.as_str()).collect::<Vec<_>>(), LINES.map(|line| line.0));
     for ((name, rights), (_, arguments)) in rows.iter().zip(LINES) {
-        let line = |rights: String| format!("me {} {rights}", user());
         let scoped = |right: &String| format!("{right}:t,u");
-        let guarded = Guarded::start(&line(rights.iter().map(scoped).collect::<Vec<_>>().join(" ")));
-        let mut operator = guarded.operator();
-        let mut put = |tube: &str| {
-            assert_eq!(operator.ask(&format!("use {tube}")), format!("USING {tube}"));
-            assert!(operator.ask("put 5 0 60 1\r\nx").starts_with("INSERTED"));
-        };
-        put("t");
-        put("t");
-        put("other");
-        operator.ask("reserve-job 2");
-        operator.take(3);
-        assert_eq!(operator.ask("bury 2 5"), "BURIED");
-        if name == "revoke" {
-            operator.ask("reserve-job 1");
-            operator.take(3);
-        }
-        let ended = std::thread::scope(|scope| {
-            let running = scope.spawn(|| run(&guarded, name, arguments));
-            while !running.is_finished() {
-                match name.as_str() {
-                    "tail" => drop(operator.ask("use t\r\nput 5 0 60 1\r\nx").to_owned() + &operator.line()),
-                    "wait" => drop(operator.ask("delete 1").to_owned() + &operator.ask("delete 2")),
-                    _ => {}
-                }
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            running.join().expect("an end")
-        });
+        let (guarded, mut operator) = start(&rights.iter().map(scoped).collect::<Vec<_>>().join(" "), name == "revoke");
+        let ended = run_beside(&guarded, &mut operator, (name, arguments));
         // If the job is deleted before `wait` begins, `wait` reports an error.
         let is_late = name == "wait" && ended.err.contains("does not exist");
         assert!(ended.code == 0 || is_late, "{name}: {ended:?}");
-        let refused = Guarded::start(&line(if rights[0] == "admin" { "look" } else { "admin" }.to_owned()));
-        let mut operator = refused.operator();
-        assert_eq!(operator.ask("use t"), "USING t");
-        assert_eq!(operator.ask("put 5 0 60 1\r\nx"), "INSERTED 1");
+        let (refused, _) = start(if rights[0] == "admin" { "look" } else { "admin" }, false);
         assert_ne!(run(&refused, name, arguments).code, 0, "{name} without the right");
+    }
+}
+
+#[test]
+fn other_uses_of_subcommands_need_the_rights_that_the_manual_lists() {
+    for (line, rights, printed) in USES {
+        let (name, arguments) = line.split_first().expect("a name");
+        let (guarded, mut operator) = start(&rights.join(" "), *name == "revoke");
+        let ended = run_beside(&guarded, &mut operator, (name, arguments));
+        let is_failure = line.ends_with(&["false"]);
+        assert_eq!(ended.code, i32::from(is_failure), "{line:?}: {ended:?}");
+        assert!(format!("{}{}", ended.out, ended.err).contains(printed), "{line:?}: {ended:?}");
+        let fewer = match rights.split_last().expect("a right").1 {
+            [] => "put:t".to_owned(),
+            fewer => fewer.join(" "),
+        };
+        let (refused, _operator) = start(&fewer, *name == "revoke");
+        let ended = run(&refused, name, arguments);
+        assert!(ended.code != 0 && ended.err.contains("permission denied"), "{line:?} with {fewer}: {ended:?}");
     }
 }
