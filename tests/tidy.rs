@@ -8,6 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/creation.rs"]
+mod creation;
 #[path = "tidy/imports.rs"]
 mod imports;
 #[path = "tidy/names.rs"]
@@ -68,7 +70,7 @@ const COMPONENTS: [(&str, &[&str]); 25] = [
     ("shared/json", &["shared/base64"]),
     ("shared/lock_order", &[]),
     ("shared/log_figures", &[]),
-    ("shared/pem", &[]),
+    ("shared/pem", &["shared/files"]),
     ("shared/role", &["shared/atomic", "shared/lock_order", "shared/system"]),
     ("shared/system", &[]),
     ("protocol", &["access", "engine", "shared/base64", "shared/json", "shared/log_figures", "shared/role"]),

@@ -2,7 +2,6 @@
 //! may do, because the module `access` decides this.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -93,8 +92,7 @@ impl LogLimit {
 
 fn read(path: &Path) -> Result<AccessTable, String> {
     let name = path.display();
-    let unreadable = |error: io::Error| format!("the access file {name} cannot be read: {error}");
-    let bytes = files::read(path).map_err(unreadable)?;
+    let bytes = files::read(path).map_err(|error| format!("the access file {name} cannot be read: {error}"))?;
     let accounts = Accounts { user: &system::user_number, group: &system::group_number };
     let (mut errors, mut more) = (Vec::new(), 0);
     let table = access::parse(&bytes, &accounts, |line, column, problem| {

@@ -473,7 +473,8 @@ fn prepare_http(config: &mut Config) -> Result<(), StartError> {
     let Some(path) = &config.http_token else { return Ok(()) };
     files::check_secret(path);
     let fail = |problem: String| StartError::settings(format!("{}: {problem}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;
+    let text = files::read(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;
+    let text = String::from_utf8_lossy(&text);
     let token = text.lines().next().unwrap_or_default().trim();
     if token.len() < MIN_HTTP_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(fail(format!(

@@ -1,22 +1,16 @@
 //! Streams and listeners over TCP and Unix sockets. Must not depend on protocols.
 
-use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
-use nix::errno::Errno;
+use mio::{event::Source, unix::SourceFd, Interest, Registry, Token};
 use nix::fcntl::{Flock, FlockArg};
-use nix::libc::{S_IFMT, S_IFSOCK};
-use nix::unistd::geteuid;
+use nix::{errno::Errno, libc::S_IFMT, libc::S_IFSOCK};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::settings::config::Keepalive;
@@ -163,6 +157,7 @@ impl Bound {
     /// Replaces a socket file on which no server listens. `mode` is the file mode.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         let place = FilePlace::find(path)?;
+        let fixed = place.fixed_path(path);
         // The lock serializes servers that find the same dead socket: the second server finds the first one's socket.
         let _lock = lock_directory(&place, path);
         // If the status is unknown for another reason, `bind` also fails.
@@ -170,15 +165,15 @@ impl Bound {
             if found.st_mode & S_IFMT != S_IFSOCK {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
             }
-            if is_alive(path)? {
+            if is_alive(&fixed)? {
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server is listening on it"));
             }
             log::info!("removing the socket file {} that nobody listens on", path.display());
             place.remove()?;
         }
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        let address = SockAddr::unix(path)?;
-        bind_with_mode(path, mode, || socket.bind(&address))?;
+        let address = SockAddr::unix(&fixed)?;
+        files::bind_with_mode(&fixed, mode, || socket.bind(&address))?;
         let file = SocketFile { path: path.to_owned(), entry: place.into_entry()? };
         socket.listen(BACKLOG)?;
         Ok(Bound { socket, file: Some(file), tls: false })
@@ -255,6 +250,7 @@ impl Listener {
             (Listener::Tcp(_, true), Some(address), _) => format!("tls:{address}"),
             (Listener::Tcp(..), Some(address), _) => address.to_string(),
             (Listener::Tcp(..), None, _) => "tcp".to_owned(),
+            (Listener::Unix(_, Some(file)), ..) => format!("unix:{}", file.path.display()),
             (Listener::Unix(..), _, address) => match address.ok().as_ref().and_then(SockAddr::as_pathname) {
                 Some(path) => format!("unix:{}", path.display()),
                 None => "unix".to_owned(),
@@ -315,15 +311,6 @@ fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     None
 }
 
-fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    if geteuid().is_root() {
-        // If the mode were set later, the path could already lead to another file.
-        return files::with_mode(mode, bind);
-    }
-    bind()?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-}
-
 /// `true` if a server listens, even if its accept queue is full. Never blocks.
 fn is_alive(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -377,30 +364,5 @@ mod tests {
         assert!(stream.unsent() > 0);
         (&theirs).read_exact(&mut [0; 5]).expect("hello");
         assert_eq!(stream.unsent(), 0);
-    }
-
-    /// Another user, who owns the directory, replaces the socket file with a link immediately after its creation.
-    #[test]
-    fn root_sets_the_mode_of_no_other_file() {
-        if !geteuid().is_root() {
-            println!("skipped: only root can do this");
-            return;
-        }
-        let folder = std::env::temp_dir().join(format!("beanpole-socket-{}", std::process::id()));
-        fs::create_dir(&folder).expect("a folder");
-        let (path, moved, target) = (folder.join("s"), folder.join("moved"), folder.join("target"));
-        fs::write(&target, "precious").expect("a file");
-        fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).expect("our file");
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
-        bind_with_mode(&path, 0o666, || {
-            socket.bind(&SockAddr::unix(&path)?)?;
-            fs::rename(&path, &moved)?;
-            std::os::unix::fs::symlink(&target, &path)
-        })
-        .expect("a socket file");
-        let mode = |path: &Path| fs::metadata(path).expect("our file").permissions().mode() & 0o777;
-        let modes = (mode(&moved), mode(&target));
-        fs::remove_dir_all(&folder).expect("our folder");
-        assert_eq!(modes, (0o666, 0o600));
     }
 }

@@ -3,18 +3,17 @@
 //! resolved once, to an open directory, and links are followed only in directories that only root can change.
 
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
-use std::{ffi::OsString, fs::File, os::fd::OwnedFd};
+use std::{ffi::OsString, fs::File, fs::Permissions, os::fd::AsRawFd, os::fd::OwnedFd};
 
-use nix::errno::Errno;
-use nix::fcntl::{openat, readlinkat, renameat, AtFlags, OFlag, AT_FDCWD};
-use nix::libc::{mode_t, S_IFMT, S_IFREG};
+use nix::fcntl::{fcntl, openat, readlinkat, renameat, AtFlags, FcntlArg, OFlag, AT_FDCWD};
 use nix::sys::stat::{mkdirat, umask, Mode};
 use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
+use nix::{errno::Errno, libc::mode_t, libc::S_IFMT, libc::S_IFREG};
 
 use super::lock_order::LeafMutex;
-use super::system::{fstat, fstatat, is_proc, FileStat, O_LARGEFILE, O_PATH};
+use super::system::{fstat, fstatat, is_proc, FileStat, OPEN_FILES, O_LARGEFILE, O_PATH};
 
 #[derive(Debug)]
 pub struct FilePlace {
@@ -22,6 +21,8 @@ pub struct FilePlace {
     name: OsString,
     /// `true` if links are safe: the process is not root, or only root can change the directory.
     is_safe: bool,
+    /// `true` if the same path always leads to this directory, because links are safe in all directories above it.
+    is_fixed: bool,
 }
 
 /// Identifies a file by its path and its inode, because another file may later have the same path.
@@ -44,18 +45,19 @@ impl FilePlace {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = path.file_name().ok_or(Errno::EISDIR)?.to_owned();
             let folder = openat(AT_FDCWD, parent, O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-            return Ok(FilePlace { folder, name, is_safe: true });
+            return Ok(FilePlace { folder, name, is_safe: true, is_fixed: true });
         }
         let mut folder = open_start(path)?;
         let mut rest = parts(path);
-        let mut links = 0;
+        let (mut links, mut is_fixed) = (0, true);
         loop {
             let is_safe = can_only_root_change(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
             // A link in /proc to an open file, to which /dev/stdout leads, might not contain a path.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
+            is_fixed &= is_safe || rest.is_empty();
             match readlinkat(&folder, name.as_os_str()) {
-                _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
+                _ if is_last => return Ok(FilePlace { folder, name, is_safe, is_fixed }),
                 // The kernel also follows at most 40 links.
                 Ok(target) if is_safe && links < 40 => {
                     links += 1;
@@ -66,9 +68,18 @@ impl FilePlace {
                     rest.extend(parts(&target));
                 }
                 Ok(_) => return Err(planted()),
-                Err(_) if rest.is_empty() => return Ok(FilePlace { folder, name, is_safe }),
+                Err(_) if rest.is_empty() => return Ok(FilePlace { folder, name, is_safe, is_fixed }),
                 Err(_) => folder = openat(&folder, name.as_os_str(), O_PATH | FOLDER, Mode::empty())?,
             }
+        }
+    }
+
+    /// Returns a path of the entry for system calls that take only a path. Even a user who can replace a directory in
+    /// `path` cannot redirect the result, except on systems without /proc.
+    pub fn fixed_path(&self, path: &Path) -> PathBuf {
+        match OPEN_FILES {
+            Some(open) if !self.is_fixed => Path::new(open).join(self.folder.as_raw_fd().to_string()).join(&self.name),
+            _ => path.to_owned(),
         }
     }
 
@@ -94,14 +105,16 @@ impl FilePlace {
     }
 
     /// In a directory that other users can change, the file must be regular and have a single name. A link or a second
-    /// name could lead to a file that only root can access, and a pipe could block.
+    /// name could lead to a file that only root can access. A pipe without a reader would block, so opening it fails.
     fn open_existing(&self, flags: OFlag) -> io::Result<File> {
-        let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | O_LARGEFILE;
+        let careful = flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | O_LARGEFILE;
         if self.is_safe {
             let mode = Mode::from_bits_truncate(0o666);
-            return Ok(File::from(openat(&self.folder, self.name.as_os_str(), flags | OFlag::O_CREAT, mode)?));
+            let file = openat(&self.folder, self.name.as_os_str(), careful | OFlag::O_CREAT, mode)?;
+            fcntl(&file, FcntlArg::F_SETFL(flags))?;
+            return Ok(file.into());
         }
-        let careful = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let careful = careful | OFlag::O_NOFOLLOW;
         let file = openat(&self.folder, self.name.as_os_str(), careful, Mode::empty());
         let file = file.map_err(|error| if error == Errno::ELOOP { planted() } else { error.into() })?;
         let status = fstat(&file)?;
@@ -196,8 +209,12 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     Ok(file)
 }
 
-/// Calls `bind`, which creates a socket file, with a umask that results in the mode `mode`.
-pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Calls `bind`, which creates the socket file `path`, and gives the file the mode `mode`. As root, changes the umask,
+/// because the path could already lead to another file when `bind` returns.
+pub fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return bind().and_then(|()| std::fs::set_permissions(path, Permissions::from_mode(mode)));
+    }
     // Concurrent calls could restore the wrong umask.
     static UMASK_LOCK: LeafMutex<()> = LeafMutex::new(());
     let _guard = UMASK_LOCK.lock();
@@ -233,4 +250,61 @@ fn parts(path: &Path) -> Vec<OsString> {
 
 fn planted() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "root follows no link in a folder that another user can change")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Creates the directory `top/place`, and calls `test` with `top`. Other users can write to the parent of `top`.
+    fn with_folder(name: &str, test: impl FnOnce(&Path)) {
+        if !geteuid().is_root() {
+            println!("skipped: only root can do this");
+            return;
+        }
+        let top = std::env::temp_dir().join(format!("beanpole-{name}-{}", std::process::id()));
+        fs::create_dir_all(top.join("place")).expect("a folder");
+        test(&top);
+        fs::remove_dir_all(&top).expect("our folder");
+    }
+
+    /// Another user, who owns the directory, replaces the socket file with a link immediately after its creation.
+    #[test]
+    fn root_sets_the_mode_of_no_other_file() {
+        with_folder("mode", |top| {
+            let (path, moved, target) = (top.join("s"), top.join("moved"), top.join("target"));
+            fs::write(&target, "precious").expect("a file");
+            fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).expect("our file");
+            bind_with_mode(&path, 0o666, || {
+                drop(UnixListener::bind(&path)?);
+                fs::rename(&path, &moved)?;
+                symlink(&target, &path)
+            })
+            .expect("a socket file");
+            let mode = |path: &Path| fs::metadata(path).expect("our file").permissions().mode() & 0o777;
+            assert_eq!((mode(&moved), mode(&target)), (0o666, 0o600));
+        });
+    }
+
+    /// Another user, who owns the directory above the socket's directory, replaces the latter with a link.
+    #[test]
+    fn root_creates_a_socket_only_in_the_directory_that_it_has_checked() {
+        with_folder("fixed", |top| {
+            let (path, moved, private) = (top.join("place/s"), top.join("moved"), top.join("private"));
+            fs::create_dir(&private).expect("a folder");
+            let place = FilePlace::find(&path).expect("a place");
+            fs::rename(top.join("place"), &moved).expect("our folder");
+            symlink(&private, top.join("place")).expect("a link");
+            let fixed = place.fixed_path(&path);
+            drop(UnixListener::bind(&fixed).expect("a socket"));
+            assert!(moved.join("s").exists() && !private.join("s").exists(), "{}", fixed.display());
+            // In directories that only root can change, the path itself is stable.
+            let system = Path::new("/etc/passwd");
+            assert_eq!(FilePlace::find(system).expect("a place").fixed_path(system), system);
+        });
+    }
 }

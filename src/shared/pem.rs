@@ -6,17 +6,18 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{Error, RootCertStore};
 
+use super::files;
+
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(wrong(path, "certificate", &pem::Error::NoItemsFound)),
-        Ok(found) => Ok(found),
-        Err(error) => Err(wrong(path, "certificate", &error)),
-    }
+    let bytes = files::read(path).map_err(pem::Error::Io);
+    let found = bytes.and_then(|bytes| CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>());
+    let found = found.and_then(|found| Some(found).filter(|it| !it.is_empty()).ok_or(pem::Error::NoItemsFound));
+    found.map_err(|error| wrong(path, "certificate", &error))
 }
 
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, "private key", &error))
+    let bytes = files::read(path).map_err(pem::Error::Io);
+    bytes.and_then(|bytes| PrivateKeyDer::from_pem_slice(&bytes)).map_err(|error| wrong(path, "private key", &error))
 }
 
 pub fn authorities(path: &Path) -> Result<RootCertStore, String> {

@@ -156,6 +156,22 @@ fn a_failed_start_is_reported_to_the_parent() {
         .failed(1, &["log", "/nowhere/at/all"]);
 }
 
+/// Opening a FIFO for writing blocks until another process opens it for reading, even after a signal.
+#[test]
+fn a_pipe_without_a_reader_does_not_block_the_log() {
+    let daemon = Background::start(&[]);
+    let pipe = daemon.folder.file("log");
+    fs::remove_file(&pipe).expect("a log");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    daemon.signal(Signal::SIGHUP);
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    let name = pipe.to_str().expect("a path");
+    for option in ["-l", "-P"] {
+        run_command(gearmand(&["-L", "127.0.0.1", "-p", "0", option, name])).failed(1, &[name, "No such device"]);
+    }
+}
+
 #[test]
 fn sighup_reopens_the_log() {
     let daemon = Background::start(&[]);

@@ -158,6 +158,11 @@ fn remote_clients_need_a_token() {
     let path = file.to_str().expect("text").to_owned();
     let (log, code) = program(&["--http=127.0.0.1:0", "--http-token", &path], |_| unreachable!("it must not listen"));
     assert!(log.contains("at least 16") && code == Some(1), "{log} {code:?}");
+    let pipe = format!("{path}.pipe");
+    nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let (log, code) = program(&["--http=127.0.0.1:0", "--http-token", &pipe], |_| unreachable!("it must not listen"));
+    assert!(log.contains("not a regular file") && code == Some(1), "{log} {code:?}");
+    std::fs::remove_file(pipe).expect("our pipe");
     std::fs::write(&file, "0123456789abcdef\nsecond line\n").expect("a file");
     let (log, _) = program(&["--http=0.0.0.0:0", "--http-token", &path], |port| {
         let address = format!("127.0.0.1:{port}").parse().expect("an address");

@@ -47,6 +47,31 @@ fn each_problem_has_its_own_message() {
     assert!(ended.code == 1 && ended.err.contains("Permission denied"), "{ended:?}");
 }
 
+/// Opening a FIFO for reading blocks until another process opens it for writing, even after a signal.
+#[test]
+fn a_pipe_instead_of_a_file_blocks_nothing() {
+    for name in ["server.pem", "server.key"] {
+        let folder = folder();
+        let daemon = start(&folder, &[]);
+        let saved = fs::read(folder.file(name)).expect("a file");
+        fs::remove_file(folder.file(name)).expect("a file");
+        nix::unistd::mkfifo(&folder.file(name), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        daemon.signal(Signal::SIGHUP);
+        daemon.wait_log(&format!("{} cannot be read: not a regular file", path(&folder, name)));
+        assert_eq!(
+            ask(&mut connect(&folder, &address(&daemon, ""), None), "list-tube-used").expect("it"),
+            "USING default"
+        );
+        let options = ["--tls-cert", &path(&folder, "server.pem"), "--tls-key", &path(&folder, "server.key")];
+        let ended = run(&[&["-l", "tls:127.0.0.1:0"][..], &options].concat());
+        assert!(ended.code == 1 && ended.err.contains("not a regular file"), "{ended:?}");
+        fs::remove_file(folder.file(name)).expect("a pipe");
+        fs::write(folder.file(name), saved).expect("a file");
+        daemon.signal(Signal::SIGHUP);
+        daemon.wait_log("configuration files reloaded");
+    }
+}
+
 #[test]
 fn an_expired_certificate_causes_a_warning() {
     let folder = folder();

@@ -15,6 +15,7 @@ use nix::{errno::Errno, fcntl::AtFlags, fcntl::OFlag, sys::resource::Resource, s
 use socket2::SockRef;
 
 pub const O_PATH: OFlag = OFlag::O_PATH;
+pub const OPEN_FILES: Option<&str> = Some("/proc/self/fd");
 /// Permits files of more than 2 GiB on 32-bit systems.
 pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;

@@ -14,6 +14,7 @@ use nix::{dir::Dir, errno::Errno, fcntl::OFlag, libc, sys::resource::Resource};
 use socket2::SockRef;
 
 pub const O_PATH: OFlag = OFlag::O_RDONLY;
+pub const OPEN_FILES: Option<&str> = None;
 pub const O_LARGEFILE: OFlag = OFlag::empty();
 #[cfg(target_os = "freebsd")]
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_VMEM;
