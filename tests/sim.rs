@@ -141,6 +141,24 @@ fn simultaneous_deadlines_can_be_handled_in_any_order() {
     assert!(due(5).tick(later, 100).is_none());
 }
 
+/// The failure of a world of `LONG` steps needs a few actions, either near the end or in the whole history.
+#[test]
+fn failures_of_long_worlds_are_reduced_to_a_few_actions() {
+    let other = must_pass(SEED_WITH_DRAINS, 2000).actions;
+    for (needed, distance) in [(40, 100), (4, LONG / 5)] {
+        let mark = |number: usize| Action::Say(0, Wire::Beanstalk, format!("needed {number}\r\n").into_bytes());
+        let is_mark = |action: &Action| matches!(action, Action::Say(0, _, words) if words.starts_with(b"needed"));
+        let mut actions: Vec<Action> = other.iter().cycle().take(LONG).cloned().collect();
+        for number in 0..needed {
+            actions[LONG - (needed - number) * distance] = mark(number);
+        }
+        let fails = |actions: &[Action]| actions.iter().filter(|action| is_mark(action)).count() == needed;
+        let reduced = reduction::reduced(actions, 8, fails);
+        let (left, effort) = (reduced.actions.len(), reduced.effort);
+        assert!(fails(&reduced.actions) && left <= 300, "{needed} needed, {left} left, effort {effort}");
+    }
+}
+
 /// Runs a given seed, or new seeds for a given number of seconds. Called by `make sim`.
 #[test]
 #[ignore = "takes a configurable time; see make sim"]
