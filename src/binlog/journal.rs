@@ -115,8 +115,7 @@ pub struct Journal {
     retired: VecDeque<Retired>,
     retiring: u64,
     /// Retired segments whose files could not be removed. They do not count toward [`Journal::bound`].
-    stuck: VecDeque<Retired>,
-    stuck_bytes: u64,
+    stuck: Vec<Retired>,
     pub health: Health,
     migrated: u64,
     written: u64,
@@ -526,7 +525,7 @@ impl Journal {
         let Journal { migrated, written, skipped, lost, segment_size, live, health, .. } = *self;
         let number = |segment: Option<&Segment>| segment.map_or(0, |segment| segment.number);
         let (oldest, current) = (number(self.segments.front()), number(self.segments.back()));
-        let (stuck, disk) = (self.stuck.len() as u64, self.disk() + self.stuck_bytes);
+        let (stuck, disk) = (self.stuck.len() as u64, self.disk() + self.stuck.iter().map(|it| it.bytes).sum::<u64>());
         LogFigures { oldest, current, migrated, written, skipped, lost, stuck, segment_size, disk, live, health }
     }
 }

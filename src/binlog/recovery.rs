@@ -70,10 +70,13 @@ pub fn open(
     if settings.strict && !reading.report.problems.is_empty() {
         return Err(OpenError::Damaged(reading.report.problems));
     }
-    let repaired = repair(&*storage, &survey, &reading);
-    let (last_id, found_epoch) = (reading.last_id(), reading.epoch.unwrap_or_default());
+    let repaired = repair(&*storage, &survey, &mut reading);
     // The time must not be before the latest time in the log: a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
+    // If nothing shows which IDs were assigned, continue after more IDs than a server can assign: 2^20 per second.
+    let unknown =
+        if survey.log_id.is_none() && !survey.chain.is_empty() { (now.nanos() / 1_000_000_000) << 20 } else { 0 };
+    let (last_id, found_epoch) = (reading.last_id().max(unknown), reading.epoch.unwrap_or_default());
     let Reading { mut journal, report, end, next, .. } = reading;
     // Log the changes of `finish_restore`: a pause that it ends must not be restored again at the next restart.
     engine.keep_changes();
@@ -137,7 +140,7 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
 }
 
 /// Syncs the segments, because replies will depend on the restored jobs. Removes all data that is not part of the log.
-fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
+fn repair(storage: &dyn Storage, survey: &Survey, reading: &mut Reading) -> Result<(), OpenError> {
     for (link, length) in reading.lengths() {
         let (number, name) = (link.number, segment_name(link.number));
         let found = reading.journal.segment(number);
@@ -154,24 +157,26 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         }
         in_file(&name, file.sync())?;
     }
-    // A power failure can undo the removal of a segment. If the segment was never synced, it can reappear damaged. The
-    // damage would invalidate the record which states that the segment is not needed, so sync the segment first.
-    for name in reading.stale.iter().map(|&number| segment_name(number)) {
-        in_file(&name, storage.open(&name).and_then(|file| file.sync()))?;
-    }
     // Remove the newest segment first, so that an interruption leaves no gap.
     let unused = survey.unused.iter().chain(&reading.stale).copied();
     let behind = reading.chain[reading.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number);
     let mut behind: Vec<u64> = behind.chain(unused).collect();
     behind.sort_unstable();
     for &number in behind.iter().rev() {
-        let name = segment_name(number);
-        let removed = if Some(number) == reading.next {
-            storage.open(&name).and_then(|file| wipe(storage, &name, &*file, 0).and_then(|()| file.sync()))
-        } else {
-            storage.remove(&name)
-        };
-        in_file(&name, removed)?;
+        let (name, is_next) = (segment_name(number), Some(number) == reading.next);
+        let removed = storage.open(&name).and_then(|file| match is_next {
+            true => wipe(storage, &name, &*file, 0).and_then(|()| file.sync()),
+            // A power failure can undo the removal of a segment. If the segment was never synced, it can reappear
+            // damaged. The damage would invalidate the record which states that the segment is not needed.
+            false => file.sync().and_then(|()| storage.remove(&name)),
+        });
+        let is_obsolete = !is_next && (survey.unused.contains(&number) || reading.stale.contains(&number));
+        match removed {
+            Err(error) if is_obsolete && !is_bad_disk(&error) => {
+                reading.journal.found_stuck(number, in_file(&name, storage.length(&name))?);
+            }
+            removed => in_file(&name, removed)?,
+        }
     }
     for &number in &survey.foreign {
         let name = segment_name(number);

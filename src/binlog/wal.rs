@@ -23,8 +23,8 @@ const SLOW: Duration = Duration::from_millis(2);
 const SYNC_BOUNDS: [u64; 12] =
     [MS / 10, MS / 4, MS / 2, MS, MS * 5 / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 1000 * MS];
 const MS: u64 = 1_000_000;
-/// The number of times that [`Wal::reserve`] tries to shrink a log that would otherwise exceed its maximum size.
-const ROUNDS: usize = 8;
+/// Maximum number of attempts of [`Wal::reserve`] to shrink the log. Each attempt may fill only one small segment.
+const ROUNDS: usize = 64;
 
 /// Accesses the journal and the engine, which one lock protects.
 pub trait JournalAccess {
@@ -140,18 +140,14 @@ impl Wal {
         self.storage.syncs_at_once()
     }
 
-    fn is_parallel(&self) -> bool {
-        self.syncs_at_once() > 1
-    }
-
     /// Returns `true` if only the log's own threads should sync.
     pub fn is_slow(&self) -> bool {
-        self.is_parallel() || self.syncs.is_slow()
+        self.syncs_at_once() > 1 || self.syncs.is_slow()
     }
 
     /// Returns `true` if a running write or sync has blocked other threads for longer than [`SLOW`].
     pub fn is_blocked(&self) -> bool {
-        let syncs = self.mode == SyncMode::Always && !self.is_parallel();
+        let syncs = self.mode == SyncMode::Always && self.syncs_at_once() == 1;
         self.writes.hangs_for(SLOW) || syncs && self.syncs.hangs_for(SLOW)
     }
 
@@ -194,7 +190,7 @@ impl Wal {
     }
 
     pub fn sync(&self, access: &impl JournalAccess) -> bool {
-        let _guard = (!self.is_parallel()).then(|| self.syncing.lock());
+        let _guard = (self.syncs_at_once() == 1).then(|| self.syncing.lock());
         self.sync_with(|| Some(self.writer.lock()), access)
     }
 
@@ -235,10 +231,7 @@ impl Wal {
     /// If segment files have disappeared, writes their jobs again. If the directory or an open segment has disappeared,
     /// the log fails and recovers with new files. Does nothing while another thread creates or removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
-        let Some(_guard) = self.maintenance.try_lock() else { return };
-        if self.is_failing() {
-            return;
-        }
+        let Some(_guard) = self.maintenance.try_lock().filter(|_| !self.is_failing()) else { return };
         let not_found = |problem| io::Error::new(io::ErrorKind::NotFound, problem);
         if let Ok(false) = self.storage.is_in_place() {
             return self.fail(access, &not_found("the directory was removed or replaced under the server"));
@@ -296,16 +289,12 @@ impl Wal {
         if removed || try_full || !self.is_full() {
             self.prepare(access);
         }
-        self.update_full(access);
+        self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);
         access.with(|journal, engine| journal.compact(engine))
     }
 
-    fn update_full(&self, access: &impl JournalAccess) {
-        self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);
-    }
-
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
-        if self.is_parallel() {
+        if self.syncs_at_once() > 1 {
             // Do not recover: the server will stop, and other syncs may be running.
             return false;
         }
@@ -383,7 +372,7 @@ impl Wal {
         if access.with(|journal, _| journal.is_short(bytes)) {
             access.with(|journal, _| journal.requested = bytes);
             self.prepare(access);
-            self.update_full(access);
+            self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);
         }
     }
 

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{
-    Body, ClientId, CompletionPolicy, DedupKey, Engine, JobId, JobOptions, NewJob, Outcome, Reserve, ReservePolicy,
-    Span,
+    Body, ClientId, CompletionPolicy, DedupKey, Engine, Flush, JobId, JobOptions, Kick, MoveJobs, NewJob, Outcome,
+    Progress, Reserve, ReservePolicy, Span, State, Tags, Time, TubeSettings,
 };
 
 use crate::disk::Disk;
@@ -22,6 +22,12 @@ const STEPS: u64 = 15_000;
 
 /// The number of operations before each call of the syncer.
 const ROUND: u64 = 16;
+
+/// The server's default for the engine steps of a turn.
+const TURN: u64 = 1024;
+
+/// The space, in bytes, that the server requests for a command without a body.
+const COMMAND: usize = 500;
 
 fn configured() -> u64 {
     std::env::var("BEANPOLE_STEPS").ok().and_then(|request_space| request_space.parse().ok()).unwrap_or(STEPS)
@@ -48,9 +54,12 @@ struct Watch {
 
 impl Watch {
     fn new(name: &'static str, segment: u64) -> Watch {
+        Watch::with(name, segment, SyncMode::Always)
+    }
+
+    fn with(name: &'static str, segment: u64, mode: SyncMode) -> Watch {
         let disk = Disk::new(1);
-        let (mut engine, journal, wal, _) =
-            start(&disk, settings(segment, SyncMode::Always), dawn()).expect("an empty log");
+        let (mut engine, journal, wal, _) = start(&disk, settings(segment, mode), dawn()).expect("an empty log");
         let client = engine.connect();
         let start = journal.position;
         let access = Access((journal, engine).into());
@@ -314,4 +323,217 @@ fn very_many_paused_tubes() {
     let (engine, ..) = start(&disk, settings(1 << 20, SyncMode::Always), dawn()).expect("a log");
     assert_eq!(engine.pauses().count(), tubes);
     watch.finish();
+}
+
+/// The kinds of changes that [`Churn::round`] makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Move,
+    MoveTube,
+    Try,
+    Kick,
+    Settings,
+    Schedule,
+    Result,
+    Timeout,
+    Pause,
+    Duplicate,
+}
+
+const KINDS: [(Kind, &str); 10] = [
+    (Kind::Move, "moved jobs"),
+    (Kind::MoveTube, "moved tubes"),
+    (Kind::Try, "failed tries"),
+    (Kind::Kick, "kicks"),
+    (Kind::Settings, "settings of tubes"),
+    (Kind::Schedule, "schedules"),
+    (Kind::Result, "results"),
+    (Kind::Timeout, "timeouts"),
+    (Kind::Pause, "pauses"),
+    (Kind::Duplicate, "duplicates"),
+];
+
+/// The number of live jobs during a churn.
+const JOBS: usize = 200;
+
+/// Changes to [`JOBS`] live jobs, which leave the size of the live jobs almost the same.
+struct Churn {
+    watch: Watch,
+    now: Time,
+    ids: Vec<JobId>,
+    /// The number of rounds.
+    rounds: u64,
+}
+
+fn named(name: &str) -> JobOptions {
+    JobOptions { dedup_key: DedupKey::Name(name.as_bytes().into()), ..JobOptions::default() }
+}
+
+fn job(pri: u32, ttr: Span) -> NewJob {
+    NewJob { pri, delay: Span::ZERO, ttr, body: Body::from(vec![b'x'; 100]) }
+}
+
+impl Churn {
+    fn new(watch: Watch) -> Churn {
+        let mut churn = Churn { watch, now: dawn(), ids: Vec::new(), rounds: 0 };
+        // One turn of a long command can complete several segments.
+        churn.watch.largest = 5 * 300;
+        for number in 0..JOBS {
+            let tags = Tags { options: named(&format!("{number:06}")), ..Tags::default() };
+            churn.verb(|engine, client, now| {
+                engine.put_tagged(client, job(1_000_000, Span::from_secs(1)), tags, now).expect("room for a job");
+            });
+        }
+        churn.ids = churn.watch.access.0.borrow().1.jobs().map(|job| job.id()).collect();
+        churn
+    }
+
+    fn verb<R>(&mut self, verb: impl FnOnce(&mut Engine, ClientId, Time) -> R) -> R {
+        let now = self.now;
+        self.watch.verb(COMMAND, |engine, client| {
+            engine.grant_steps(TURN);
+            verb(engine, client, now)
+        })
+    }
+
+    fn each(&mut self, mut verb: impl FnMut(&mut Engine, ClientId, JobId, Time)) {
+        for id in self.ids.clone() {
+            self.verb(|engine, client, now| verb(engine, client, id, now));
+        }
+    }
+
+    /// Executes a long command in turns.
+    fn turns(&mut self, mut verb: impl FnMut(&mut Engine, ClientId, Time) -> Progress) {
+        while self.verb(&mut verb) == Progress::More {}
+    }
+
+    fn tick(&mut self, length: Span) {
+        self.now = self.now + length;
+        while !self.verb(|engine, _, now| engine.tick(now)) {}
+        while self.verb(|engine, _, now| {
+            engine.go_on(now);
+            while engine.take_event().is_some() {}
+            engine.has_deferred()
+        }) {}
+    }
+
+    fn kick_all(&mut self) {
+        let mut kick = Kick::new(u64::MAX);
+        self.turns(|engine, client, now| engine.kick(client, &mut kick, now));
+    }
+
+    fn round(&mut self, kind: Kind) {
+        self.rounds += 1;
+        let (pri, long) = (1_000_000 - self.rounds as u32, [b'l'; 200]);
+        match kind {
+            Kind::Move => self.each(|engine, client, id, now| {
+                for name in [&long[..], b"default"] {
+                    assert_eq!(engine.move_job(client, id, name, (pri, Span::ZERO), now), Ok(true));
+                }
+            }),
+            Kind::MoveTube => {
+                for (from, to) in [(&b"default"[..], &long[..]), (&long, b"default")] {
+                    let mut moving = MoveJobs::new(from.into(), to.into(), State::Ready, u64::MAX);
+                    self.turns(|engine, client, now| engine.move_jobs(client, &mut moving, now).expect("a tube"));
+                }
+            }
+            Kind::Try => {
+                let reason = vec![b'y'; self.rounds as usize % 2 * 200];
+                self.each(|engine, client, id, now| {
+                    engine.reserve_job(client, id, now).expect("a job");
+                    engine.fail(client, id, pri, &reason, now).expect("a reserved job");
+                });
+                self.kick_all();
+            }
+            Kind::Kick => {
+                self.each(|engine, client, id, now| {
+                    engine.reserve_job(client, id, now).expect("a job");
+                    assert!(engine.bury(client, id, pri, now));
+                });
+                self.kick_all();
+            }
+            Kind::Settings => self.each(|engine, client, id, now| {
+                let name = [&id.0.to_string().into_bytes(), &long[..190]].concat();
+                let settings = TubeSettings { ttl: pri, dead: Some(long[..].into()), ..TubeSettings::default() };
+                engine.set_tube(client, &name, settings, now).expect("a tube");
+            }),
+            Kind::Schedule => self.run_schedules(),
+            Kind::Result => self.complete(pri as usize % 2 * 300),
+            Kind::Timeout => {
+                self.each(|engine, client, id, now| {
+                    engine.reserve_job(client, id, now).expect("a job");
+                });
+                self.tick(Span::from_secs(2));
+            }
+            Kind::Pause => {
+                for seconds in 1..JOBS as u64 {
+                    self.verb(|engine, _, now| engine.pause(b"default", Span::from_secs(1000 + seconds), now));
+                }
+            }
+            Kind::Duplicate => {
+                for number in 0..JOBS {
+                    let tags = Tags { options: named(&format!("{number:06}")), ..Tags::default() };
+                    self.verb(|engine, client, now| engine.put_tagged(client, job(pri, Span::from_secs(1)), tags, now))
+                        .expect("room for a duplicate");
+                }
+            }
+        }
+    }
+
+    /// Each schedule puts several copies, which are then deleted.
+    fn run_schedules(&mut self) {
+        for number in 0..30 {
+            let options = named(&format!("schedule {number}"));
+            let tags = Tags { tube: Some((*b"copies").into()), recurs: Some(b"1".as_slice().into()), options };
+            self.verb(|engine, client, now| engine.put_tagged(client, job(1, Span::from_secs(1)), tags, now))
+                .expect("room for a schedule");
+        }
+        for _ in 0..5 {
+            self.tick(Span::from_secs(1));
+            let mut flush = Flush::new((*b"copies").into(), &[State::Ready]);
+            self.turns(|engine, _, now| engine.flush(&mut flush, now));
+        }
+    }
+
+    fn complete(&mut self, length: usize) {
+        for number in 0..JOBS as u64 {
+            let mut key = [1; 16];
+            key[..8].copy_from_slice(&number.to_le_bytes());
+            let (completion, dedup_key) = (CompletionPolicy::Keep, DedupKey::Id(key));
+            let options = JobOptions { completion, dedup_key, ..JobOptions::default() };
+            let submitted = self.verb(|engine, client, now| {
+                engine.submit(client, b"default", job(1, Span::from_secs(1)), options, now)
+            });
+            let id = submitted.expect("room for a job").id;
+            let result = Outcome::Done(Body::from(vec![b'r'; length]));
+            self.watch.verb(COMMAND + length, |engine, _| engine.complete(id, result, dawn())).expect("room");
+            assert!(self.verb(|engine, _, now| engine.delete_in_any_state(id, now)));
+        }
+    }
+}
+
+// Tests promise P20 of beanpole-promises(7).
+#[test]
+fn all_kinds_of_changes_with_segments_of_all_sizes() {
+    for segment in [4096, 8192, 30_000, 65_536, 1 << 20] {
+        for mode in [SyncMode::Always, SyncMode::Never] {
+            for (kind, name) in KINDS {
+                let mut churn = Churn::new(Watch::with(name, segment, mode));
+                for _ in 0..rounds() {
+                    churn.round(kind);
+                }
+                churn.watch.finish();
+            }
+            let mut churn = Churn::new(Watch::with("a mixture of changes", segment, mode));
+            let mut random = Random::new(segment);
+            for _ in 0..4 * rounds() {
+                churn.round(random.pick(&KINDS).0);
+            }
+            churn.watch.finish();
+        }
+    }
+}
+
+fn rounds() -> u64 {
+    configured() / STEPS.div_ceil(5)
 }

@@ -120,6 +120,22 @@ fn a_damaged_header_does_not_cause_reused_ids() {
 }
 
 #[test]
+fn ids_are_not_reused_when_no_header_can_be_read() {
+    let mut disk = Disk::new(1);
+    let mut last = 0;
+    for round in 0..5 {
+        let mut first = Life::begin(disk.clone(), settings(512, SyncMode::Always), dawn() + Span::from_secs(round), 1)
+            .expect("a log");
+        let ids = first.access.0.borrow().1.last_id();
+        assert!(ids >= last, "round {round}: {ids} is less than {last}");
+        last = put_and_delete(&mut first, 40);
+        disk = disk.kill(1);
+        let names: Vec<String> = disk.names().into_iter().filter(|name| name.starts_with("segment.")).collect();
+        names.iter().for_each(|name| disk.alter(name, |bytes| bytes[..HEADER].fill(0xff)));
+    }
+}
+
+#[test]
 fn segments_are_removed_from_the_oldest_on() {
     for point in 0..200 {
         let disk = Disk::new(1);
@@ -337,9 +353,20 @@ fn an_unremovable_segment_blocks_no_other_and_its_jobs_stay_deleted() {
             assert_eq!((now.stuck, now.disk), (1, disk.used("segment.")), "{mode:?} {round}: {now:?}");
             assert!(now.disk - kept <= 2 * now.live + 2 * SIZE, "{mode:?} {round}: {now:?}");
         }
-        // In these copies, the file can be removed again. A server must remove the file when it starts.
         let cut = (mode == SyncMode::Always).then(|| disk.power_cut(1));
         for after in cut.into_iter().chain([disk.kill(1)]) {
+            // The file can be removed again only while a second server runs, and then only while no server runs.
+            let mut second = Life::begin(after.clone(), settings(SIZE, mode), dawn(), 1).expect("a log");
+            assert_eq!((second.health(), stats(&second).stuck), (Health::Ok, 1), "{mode:?}");
+            assert_eq!((second.access.0.borrow().1.stats().jobs.ready, &second.report.problems), (0, &Vec::new()));
+            put_and_delete(&mut second, 100);
+            second.settle();
+            assert!(after.names().contains(&name) && stats(&second).stuck == 1);
+            let third = after.kill(1);
+            after.heal();
+            second.settle();
+            assert!(!after.names().contains(&name) && stats(&second).stuck == 0);
+            let after = third;
             after.heal();
             assert!(after.names().contains(&name));
             let (engine, _, _, report) = start(&after, settings(SIZE, mode), dawn()).expect("a log");

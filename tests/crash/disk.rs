@@ -29,6 +29,7 @@ pub enum Operation {
 pub const ENOSPC: i32 = 28;
 
 pub const EIO: i32 = 5;
+pub const EPERM: i32 = 1;
 
 /// The size of a sector in bytes. A real disk writes a sector completely or not at all.
 const SECTOR: usize = 512;
@@ -69,7 +70,7 @@ struct State {
     capacity: u64,
     faults: Vec<Fault>,
     /// The file whose removal fails.
-    unremovable: Option<String>,
+    immutable: Option<String>,
     operations: u64,
     /// The number of the operation at which the disk stops.
     crash_at: u64,
@@ -176,7 +177,7 @@ impl Disk {
             removed: None,
             capacity: u64::MAX,
             faults: Vec::new(),
-            unremovable: None,
+            immutable: None,
             operations: 0,
             crash_at: u64::MAX,
             crashed: false,
@@ -260,16 +261,16 @@ impl Disk {
         self.0.lock().clock.1 = length;
     }
 
-    /// Makes all removals of the file `name` fail.
+    /// Makes the file `name` immutable: it can be read, but neither opened for writing nor removed.
     #[allow(dead_code)] // used only by tests/crash.rs
     pub fn keep(&self, name: &str) {
-        self.0.lock().unremovable = Some(name.to_owned());
+        self.0.lock().immutable = Some(name.to_owned());
     }
 
     pub fn heal(&self) {
         let mut state = self.0.lock();
         state.faults.clear();
-        state.unremovable = None;
+        state.immutable = None;
     }
 
     pub fn set_capacity(&self, capacity: u64) {
@@ -332,6 +333,13 @@ impl State {
         if let Some(fault) = self.faults.iter_mut().find(|fault| fault.operation == operation && fault.times > 0) {
             fault.times -= 1;
             return Err((io::Error::from_raw_os_error(fault.error), false));
+        }
+        Ok(())
+    }
+
+    fn check_immutable(&self, name: &str) -> io::Result<()> {
+        if self.immutable.as_deref() == Some(name) {
+            return Err(io::Error::from_raw_os_error(EPERM));
         }
         Ok(())
     }
@@ -479,6 +487,7 @@ impl Storage for Disk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let mut state = self.0.lock();
         state.operation(Operation::Open).map_err(|(error, _)| error)?;
+        state.check_immutable(name)?;
         let number = *state.names.get(name).ok_or_else(missing)?;
         Ok(Arc::new(Handle { disk: self.clone(), number }))
     }
@@ -495,9 +504,7 @@ impl Storage for Disk {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.0.lock();
         state.operation(Operation::Remove).map_err(|(error, _)| error)?;
-        if state.unremovable.as_deref() == Some(name) {
-            return Err(io::Error::from_raw_os_error(EIO));
-        }
+        state.check_immutable(name)?;
         let number = state.names.remove(name).ok_or_else(missing)?;
         if let Some((_, before)) = state.removed.replace((name.to_owned(), number)) {
             state.files.remove(&before);

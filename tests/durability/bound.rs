@@ -4,10 +4,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use beanpole::Client;
 
-use super::daemon::wait_until;
+use super::daemon::{wait_until, Daemon};
 use super::support::{number, stop, Home};
 
 const SEGMENT: u64 = 65_536;
@@ -59,6 +60,53 @@ fn pipelines_of_duplicates_keep_the_log_within_its_bound() {
             worst = worst.max(used - 2 * (JOBS * LIVE + SEGMENT) as i64);
         }
         assert!(worst <= 0, "{mode}: {worst} bytes above the bound");
+        stop(daemon);
+    }
+}
+
+fn used(client: &mut Client) -> u64 {
+    number(client, "stats", "binlog-size")
+}
+
+/// Workers reserve all jobs, and then disconnect, or release or bury each job.
+fn reserve_and_return(daemon: &Daemon, round: u64, ids: &[u64]) {
+    let mut worker = daemon.client();
+    let reserved = worker.reserve_batch(JOBS as u32, Some(0)).expect("jobs");
+    let commands: String = match round % 3 {
+        0 => return,
+        1 => ids.iter().map(|id| format!("release {id} {round} 0\r\n")).collect(),
+        _ => ids.iter().map(|id| format!("bury {id} {round}\r\n")).collect(),
+    };
+    worker.send(commands.as_bytes()).expect("a server");
+    let refused = ids.iter().filter(|_| worker.line().expect("a reply") == "NOT_FOUND").count();
+    assert_eq!(ids.len() - refused, reserved.len());
+    worker.kick(u32::MAX).expect("kicked jobs");
+}
+
+// Tests promise P20 of beanpole-promises(7).
+#[test]
+fn a_log_of_reservations_never_exceeds_its_bound() {
+    for (mode, segment) in [("-f0", 4096), ("-F", 4096), ("-f0", 16_384), ("-F", 16_384)] {
+        let home = Home::new();
+        let daemon = home.start(&[mode, "-s", &segment.to_string()]);
+        let mut client = daemon.client();
+        let ids: Vec<u64> = (0..JOBS).map(|_| client.put(&BODY, 1, 0, 600).expect("a job")).collect();
+        let bound = 2 * (JOBS * (94 + 7 + 100) + segment);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                let mut observer = daemon.client();
+                let mut worst = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    worst = worst.max(used(&mut observer));
+                }
+                worst
+            });
+            (0..30).for_each(|round| reserve_and_return(&daemon, round, &ids));
+            is_over.store(true, Ordering::Relaxed);
+            let worst = watch.join().expect("an observer");
+            assert!(worst <= bound, "{mode}, segments of {segment}: {worst} bytes, the bound is {bound}");
+        });
         stop(daemon);
     }
 }

@@ -120,7 +120,9 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
                 stop(restored);
                 whole += 1;
             } else {
-                assert!(ended.code == 1 && ended.out.contains("missing") || ended.out.contains("damaged"), "{ended:?}");
+                // All segments can disappear before they are copied.
+                let reported = ["missing", "damaged", "no binlog"].iter().any(|word| ended.out.contains(word));
+                assert!(ended.code == 1 && reported, "{ended:?}");
                 damaged += 1;
             }
         }

@@ -78,14 +78,11 @@ impl Journal {
 
     /// Returns `true` if a segment must be prepared, usually because less than half a segment is left for new records.
     pub fn wanted(&self) -> bool {
-        if self.requested > 0 && self.is_short(self.requested) {
-            return true;
-        }
         let enough = if self.health == Health::Full { self.segment_size } else { self.segment_size / 2 };
-        if self.health == Health::Failing || self.ahead() >= enough + self.reserve() {
-            return false;
-        }
-        self.disk() + self.wanted_size() <= self.bound() || self.ahead() < self.reserve()
+        let is_enough = self.health == Health::Failing || self.ahead() >= enough + self.reserve();
+        let is_needed = || self.ahead() < self.reserve() && !self.awaits_removal();
+        let fits = || is_needed() || self.disk() + self.wanted_size() <= self.bound();
+        self.requested > 0 && self.is_short(self.requested) || !is_enough && fits()
     }
 
     /// Returns the promised maximum disk usage in bytes.
@@ -97,6 +94,11 @@ impl Journal {
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
+    }
+
+    /// Returns `true` if retired segments must be removed, after a sync, before another segment fits into the bound.
+    fn awaits_removal(&self) -> bool {
+        self.retiring > 0 && !self.in_doubt && self.disk() + self.segment_size > self.bound()
     }
 
     pub fn is_behind(&self) -> bool {
@@ -140,13 +142,11 @@ impl Journal {
                 return false;
             }
             if size > space {
-                self.requested = size;
+                self.requested = if self.awaits_removal() { 0 } else { size };
                 return true;
             }
-            if quota < size.min(COMPACT_BYTES) {
-                return true;
-            }
-            quota -= size.min(COMPACT_BYTES);
+            let Some(rest) = quota.checked_sub(size.min(COMPACT_BYTES)) else { return true };
+            quota = rest;
             self.move_out(live, number, size);
             self.write(live, number, size, engine);
             self.migrated += 1;
@@ -214,8 +214,7 @@ impl Journal {
         if synced.position > self.synced.position {
             self.is_synced(synced);
         }
-        if let Some(stuck) = last.is_ok().then(|| self.stuck.pop_front()).flatten() {
-            self.stuck_bytes -= stuck.bytes;
+        for stuck in self.stuck.drain(..self.stuck.len().min(last.is_ok().into())) {
             self.retiring += stuck.bytes;
             self.retired.push_front(stuck);
         }
@@ -228,9 +227,12 @@ impl Journal {
             self.retired.pop_front();
             self.retiring -= gone.bytes;
             self.stuck.extend(removal.is_err().then_some(gone));
-            self.stuck_bytes += if removal.is_err() { gone.bytes } else { 0 };
         }
         !self.stuck.is_empty()
+    }
+
+    pub fn found_stuck(&mut self, number: u64, bytes: u64) {
+        self.stuck.push(Retired { number, bytes, after: 0, damaged: false });
     }
 
     pub fn needs_maintenance(&self) -> bool {

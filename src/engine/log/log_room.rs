@@ -84,6 +84,12 @@ impl Engine {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }
 
+    /// Counts a change with `extra` bytes. Returns `false` if a bulk command must pause until the log has more space.
+    pub(in crate::engine) fn take_burst(&mut self, extra: usize) -> bool {
+        self.news.room.burst = self.news.room.burst.saturating_sub(CHANGE_SIZE + extra as u64);
+        self.news.room.burst > 0 || !self.news.room.can_grow()
+    }
+
     pub(in crate::engine) fn claim_burst(&mut self, count: u64) -> u64 {
         let claimed = count.min(self.news.room.changes.min(self.news.room.burst) / CHANGE_SIZE);
         self.news.room.changes -= claimed * CHANGE_SIZE;

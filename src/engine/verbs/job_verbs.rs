@@ -227,9 +227,9 @@ impl Engine {
         slot.map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Returns `None` if no job is available or the step budget is used up.
+    /// Returns `None` if no job is available, or if the step budget or the log space for bulk commands is used up.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
-        if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
+        if self.catch_up(client, now) == Progress::More || self.watches_many(client) || !self.take_burst(0) {
             return None;
         }
         let slot = self.best_watched(client)?;

@@ -263,8 +263,10 @@ impl Engine {
             let shifts = moving.state == State::Ready && self.lane_of(slot).is_some();
             self.move_unchanged(slot, to, NIL);
             moving.done += 1;
-            if shifts {
-                // Another job with the same concurrency key has entered the queue and may now be first.
+            let pauses = !self.take_burst(moving.to.len());
+            self.agenda.steps.take(if pauses { self.agenda.steps.left() } else { 0 });
+            // Another job with the same concurrency key may now be first in the queue.
+            if shifts || pauses {
                 return;
             }
         }
