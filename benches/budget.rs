@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::{env, fs};
 
@@ -70,19 +70,21 @@ fn size(program: &Path) -> u64 {
 }
 
 fn measure(program: &Path) -> Vec<(&'static str, u64)> {
-    let each = |log, work: Work| {
+    let each = |options: &[&str], work: Work| {
         // With a log, the thread that prepares segments works during some of the runs. The minimum excludes this work.
-        let times = if log { 3 } else { 1 };
-        let least = |operations| (0..times).map(|_| instructions(program, log, work, operations)).min().unwrap_or(0);
+        let times = if options.is_empty() { 1 } else { 3 };
+        let least =
+            |operations| (0..times).map(|_| instructions(program, options, work, operations)).min().unwrap_or(0);
         let [short, long] = RUNS.map(least);
         long.saturating_sub(short) / (RUNS[1] - RUNS[0]) as u64
     };
     let mut rows = Vec::new();
-    for (name, log, work) in WORKLOADS {
-        rows.push((name, each(log, work)));
+    for (name, options, work) in WORKLOADS {
+        rows.push((name, each(options, work)));
         eprintln!("{name}: {}", rows[rows.len() - 1].1);
     }
     rows.push(("bytes per job with a body of 64 bytes", bytes_per_job(program)));
+    rows.push(("bytes in the log per job with a body of 64 bytes", log_bytes_per_job(program)));
     // Some runs use a few more pages, which adds up to 20 bytes per connection. The minimum excludes these pages.
     let least = (0..5).map(|_| bytes_per_connection(program)).min().unwrap_or(0);
     rows.push(("bytes per idle connection", least));
@@ -92,15 +94,16 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
 
 type Work = fn(&mut Client, usize);
 
-/// The rows that count instructions: the name, `true` if the server has a log, and the operations.
-const WORKLOADS: [(&str, bool, Work); 7] = [
-    ("instructions of a put", false, |client, count| puts(client, count, 1)),
-    ("instructions of a put, pipelined 64", false, |client, count| puts(client, count, 64)),
-    ("instructions of put, reserve and delete", false, cycles),
-    ("instructions of a put and its part of a drain", false, drain),
-    ("instructions of a job through a relay", false, relay),
-    ("instructions of a put with a log", true, |client, count| puts(client, count, 1)),
-    ("instructions of put, reserve and delete with a log", true, cycles),
+/// The rows that count instructions: the name, the options, and the operations. With options, the server has a log.
+const WORKLOADS: [(&str, &[&str], Work); 8] = [
+    ("instructions of a put", &[], |client, count| puts(client, count, 1)),
+    ("instructions of a put, pipelined 64", &[], |client, count| puts(client, count, 64)),
+    ("instructions of put, reserve and delete", &[], cycles),
+    ("instructions of a put and its part of a drain", &[], drain),
+    ("instructions of a job through a relay", &[], relay),
+    ("instructions of a put with a log", &["-f50"], |client, count| puts(client, count, 1)),
+    ("instructions of put, reserve and delete with a log", &["-f50"], cycles),
+    ("instructions of a durable put", &["-f0"], |client, count| puts(client, count, 1)),
 ];
 
 /// The rows that compare the processor times of the static and the dynamic program: the name and the operations.
@@ -194,21 +197,37 @@ fn relay(client: &mut Client, count: usize) {
 }
 
 /// Returns the number of instructions in user mode for `operations`, including the start of the program.
-fn instructions(program: &Path, log: bool, work: Work, operations: usize) -> u64 {
-    let folder = log.then(|| env::temp_dir().join(format!("beanpole-budget.{}", std::process::id())));
+fn instructions(program: &Path, options: &[&str], work: Work, operations: usize) -> u64 {
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
-    if let Some(folder) = &folder {
-        command.arg("-b").arg(folder);
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program).args(options);
+    if !options.is_empty() {
+        command.arg("-b").arg(log_folder());
     }
     let server = Server::start(command);
     work(&mut server.client(), operations);
     let report = server.stop();
-    if let Some(folder) = folder {
-        let _ = fs::remove_dir_all(folder);
-    }
+    let _ = fs::remove_dir_all(log_folder());
     let count = report.split_once("Collected :").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
     count.unwrap_or_else(|| panic!("no count of instructions from valgrind: {report}"))
+}
+
+fn log_folder() -> PathBuf {
+    env::temp_dir().join(format!("beanpole-budget.{}", std::process::id()))
+}
+
+/// Returns the bytes of all segments up to their last record, divided by the number of jobs.
+fn log_bytes_per_job(program: &Path) -> u64 {
+    let mut command = Command::new(program);
+    command.arg("-b").arg(log_folder());
+    let server = Server::start(command);
+    puts(&mut server.client(), JOBS, 64);
+    server.stop();
+    let end = |bytes: Vec<u8>| bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1);
+    let used = |path| end(fs::read(path).expect("a file"));
+    let files = fs::read_dir(log_folder()).expect("a folder").map(|entry| entry.expect("a file").path());
+    let bytes: u64 = files.map(used).sum();
+    let _ = fs::remove_dir_all(log_folder());
+    bytes.div_ceil(JOBS as u64)
 }
 
 fn bytes_per_job(program: &Path) -> u64 {
