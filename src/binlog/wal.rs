@@ -403,7 +403,8 @@ impl Wal {
             }
         }
         access.with(|journal, _| journal.requested = 0);
-        if access.with(|journal, _| journal.health == Health::Full && journal.must_shrink()) {
+        let must_shrink = |it: &Journal| it.health == Health::Full && it.must_remove() && it.disk() > it.bound();
+        if access.with(|journal, _| must_shrink(journal)) {
             self.prepare_rescue(access);
         } else if access.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
             log::info!("binlog: there is space enough; jobs are taken again");

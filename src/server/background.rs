@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::durability::Durability;
 use super::hub::{Hub, TurnScratch};
-use super::segments;
+use super::space::{SpaceTask, CHECK, RETRY};
 use crate::binlog::SyncMode;
 use crate::protocol::Output;
 
@@ -45,6 +45,9 @@ pub fn run_timer(hub: &Hub) {
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_CHECKS: u32 = 8;
 
+/// Pause after work that is not urgent, so that other threads can take the locks.
+const PORTION: Duration = Duration::from_millis(1);
+
 pub type Run = fn(&Hub, &Durability);
 
 /// With `-f0`, the syncers also do the work of the writer.
@@ -53,7 +56,7 @@ pub fn log_threads(log: &Durability) -> Vec<(&'static str, Run)> {
     let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal.syncs_at_once());
     let run_stager: Run = |_, log| log.staging.run(&*log.wal.storage);
     let stager = (log.wal.syncs_at_once() > 1).then_some(("stager", run_stager));
-    syncers.chain([("segments", segments::run as Run)]).chain(writer).chain(stager).collect()
+    syncers.chain([("segments", run_segments as Run)]).chain(writer).chain(stager).collect()
 }
 
 fn run_syncer(hub: &Hub, log: &Durability) {
@@ -76,4 +79,47 @@ fn run_writer(hub: &Hub, log: &Durability) {
         log.wal.write(hub);
         log.release(&mut spare);
     }
+}
+
+/// Creates and removes segments, retries a failed disk, and compacts the log.
+fn run_segments(hub: &Hub, log: &Durability) {
+    let (space, wal) = (&log.space, &log.wal);
+    let mut spare = Output::new();
+    let (mut tried, mut checked) = (Instant::now(), Instant::now());
+    loop {
+        if wal.is_failing() {
+            space.pause(RETRY);
+        }
+        let mut more = true;
+        let task = space.next(wal.is_failing() || wal.is_full(), portion(hub));
+        if checked.elapsed() >= CHECK {
+            checked = Instant::now();
+            wal.check(hub);
+        }
+        match task {
+            SpaceTask::Stop => return,
+            SpaceTask::Make(bytes, count) => {
+                wal.reserve(hub, bytes);
+                space.resume(count);
+            }
+            SpaceTask::Maintain if tried.elapsed() < RETRY => more = wal.maintain(hub, false),
+            SpaceTask::Maintain => {
+                tried = Instant::now();
+                more = wal.maintain(hub, true);
+            }
+        }
+        log.write_compacted(hub);
+        log.release(&mut spare);
+        if let SpaceTask::Maintain = task {
+            space.pause(PORTION);
+        }
+        if more {
+            space.maintain();
+        }
+    }
+}
+
+/// Returns the maximum space to create at once, in bytes. One segment must be able to provide this space.
+pub fn portion(hub: &Hub) -> u64 {
+    hub.config.log.segment_size / 4
 }

@@ -15,12 +15,11 @@ use super::durability::Durability;
 use super::gate::Gate;
 use super::host::Process;
 use super::memory::Memory;
-use super::recovery;
 use super::reports::{CommandEntry, Stay, Stays};
 use super::space::SpaceRequest;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
-use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
+use crate::binlog::{self, Journal, JournalAccess, OpenError, Opened, RecoveryProgress, Required, Storage};
 use crate::engine::{
     ClientId, Engine, Event, Fingerprints, JobId, Limits, LongCommand, PastJob, Span, Time, FEW_WATCHED,
 };
@@ -38,6 +37,9 @@ const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
 /// The pause after processing deadlines, so that the next round processes several. A single deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
+
+/// The interval between reports of the progress of recovery.
+const RECOVERY_REPORT: Duration = Duration::from_secs(1);
 
 pub struct Core {
     pub engine: Engine,
@@ -119,7 +121,7 @@ impl Hub {
         let fingerprints = core.engine.fingerprints();
         let mut log = None;
         if let Some(storage) = storage {
-            let opened = recovery::recover(storage, &config, &mut core.engine, clock.now())?;
+            let opened = recover(storage, &config, &mut core.engine, clock.now())?;
             clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
             process.syncs = Some(opened.wal.sync_times.clone());
@@ -525,4 +527,33 @@ impl Shutdown {
         }
         *current == stage
     }
+}
+
+fn recover(log: Arc<dyn Storage>, config: &Config, engine: &mut Engine, now: Time) -> Result<Opened, OpenError> {
+    let start = Instant::now();
+    let mut last = start;
+    let mut watch = |progress: RecoveryProgress| {
+        if last.elapsed() >= RECOVERY_REPORT {
+            last = Instant::now();
+            log::info!("binlog: {}", describe(&progress, start.elapsed()));
+        }
+    };
+    let opened = binlog::open(log, config.log, engine, now, &mut watch)?;
+    for problem in &opened.report.problems {
+        log::warn!("binlog: {problem}");
+    }
+    if let Some(count) = opened.report.imported {
+        log::info!("binlog: {count} jobs were imported from beanstalkd; its files are kept in the folder beanstalkd");
+    }
+    log::info!("binlog: {}", describe(&opened.report.progress, start.elapsed()));
+    if let Some(error) = &opened.failure {
+        log::error!("binlog: the disk fails: {error}; new jobs are refused until it is back");
+    }
+    Ok(opened)
+}
+
+fn describe(progress: &RecoveryProgress, taken: Duration) -> String {
+    let percent = (progress.done * 100).checked_div(progress.segments).unwrap_or(100);
+    let rate = progress.bytes as f64 / 1e6 / taken.as_secs_f64().max(1e-6);
+    format!("{percent} % read, {} jobs, {:.1} MB at {rate:.0} MB/s", progress.jobs, progress.bytes as f64 / 1e6)
 }

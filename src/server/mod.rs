@@ -14,10 +14,8 @@ mod hub_memory;
 mod listener;
 mod memory;
 mod pool;
-mod recovery;
 mod reports;
 mod running;
-mod segments;
 #[allow(missing_docs)]
 mod socket;
 mod space;

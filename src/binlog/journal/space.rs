@@ -86,7 +86,7 @@ impl Journal {
     }
 
     /// Returns the promised maximum disk usage in bytes.
-    pub(super) fn bound(&self) -> u64 {
+    pub fn bound(&self) -> u64 {
         2 * self.live + 2 * self.segment_size
     }
 
@@ -155,17 +155,13 @@ impl Journal {
     }
 
     /// Returns `true` if the oldest segment must be removed, even if the log has no space to rewrite its live items.
-    fn must_remove(&self) -> bool {
+    pub fn must_remove(&self) -> bool {
         self.segments.len() > 1 && self.debt() > 0
     }
 
     pub(super) fn compaction_room(&self) -> u64 {
         let live = if self.must_remove() { self.segments[0].live } else { 0 };
         live.min(self.segment_size).max(self.segment_size / 4)
-    }
-
-    pub fn must_shrink(&self) -> bool {
-        self.must_remove() && self.disk() > self.bound()
     }
 
     /// Returns the size of a segment for the live items of the oldest segment, or `None` if they fit into the existing

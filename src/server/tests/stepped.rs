@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use mio::Events;
 
+use super::background;
 use super::clock::Clock;
 use super::connection::{Connection, Stage};
 use super::delivery::WriteState;
@@ -17,7 +18,6 @@ use super::durability::Durability;
 use super::hub::{Hub, TurnScratch};
 use super::listener::Arrival;
 use super::pool::{PoolThread, EVENTS};
-use super::segments;
 use super::socket::{PeerAddress, Stream};
 use super::space::{next_portion, SpaceTask};
 use crate::binlog::{Journal, JournalAccess, OpenError, Storage, Wal};
@@ -143,7 +143,7 @@ impl Stepped {
         space.reserved.store(0, Ordering::Relaxed);
         let task = {
             let mut state = space.state.lock();
-            state.wants_space().then(|| next_portion(&mut state, segments::portion(hub)))
+            state.wants_space().then(|| next_portion(&mut state, background::portion(hub)))
         };
         if let Some(SpaceTask::Make(bytes, count)) = task {
             wal.reserve(hub, bytes);
