@@ -53,7 +53,7 @@ pub use verbs::tubes::{Dropped, NotSet, WantedTubes};
 use std::collections::VecDeque;
 
 use self::log::News;
-use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
+use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE, NIL};
 
 /// The maximum capacity that an empty event queue keeps.
 const KEPT_EVENTS: usize = 4096;
@@ -299,6 +299,25 @@ impl Engine {
     pub fn has_memory(&self, bytes: u64) -> bool {
         let limit = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
         !self.exhausted && self.memory().total() + bytes <= limit
+    }
+
+    #[inline]
+    pub(in crate::engine) fn bound(&self, slot: u32) -> Option<u32> {
+        self.store.jobs.get(slot).is_bound().then(|| self.store.extras.of(slot))
+    }
+
+    pub fn extras(&self, job: &Job) -> Option<&JobExtras> {
+        job.is_bound().then(|| self.extras_at(self.store.jobs.find(job.id)?)).flatten()
+    }
+
+    #[inline]
+    pub(in crate::engine) fn extras_at(&self, slot: u32) -> Option<&JobExtras> {
+        self.bound(slot).map(|number| self.store.extras.get(number))
+    }
+
+    pub(in crate::engine) fn lane_of(&self, slot: u32) -> Option<u32> {
+        let rare = self.extras_at(slot)?.rare()?;
+        (rare.lane != NIL).then_some(rare.lane)
     }
 }
 

@@ -149,3 +149,41 @@ fn directories_of_the_engine_import_only_permitted_ones() {
     }
     complain(problems);
 }
+
+/// Checks calls of methods that directories of the engine add to `Engine`. Names that several files define are ignored.
+/// Recovery may also call methods of `rules`, and `figures` may call all methods that change nothing.
+#[test]
+fn directories_of_the_engine_call_only_permitted_ones() {
+    let sources: Vec<Source> = sources("src/engine").into_iter().collect();
+    let directory = |source: &Source| {
+        let name = module(&source.path);
+        let own = name.split('/').nth(1).unwrap_or_default().to_owned();
+        ENGINE.iter().find(|(name, _)| *name == own)
+    };
+    let mut definitions: BTreeMap<&str, Vec<(&str, bool)>> = BTreeMap::new();
+    for source in &sources {
+        let Some((own, _)) = directory(source) else { continue };
+        for (before, rest) in source.code.match_indices("fn ").map(|(at, _)| source.code.split_at(at + 3)) {
+            if before.ends_with(" fn ") {
+                let name = rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next();
+                let changes = rest.split(')').next().is_some_and(|parameters| parameters.contains("&mut self"));
+                definitions.entry(name.unwrap_or_default()).or_default().push((own, changes));
+            }
+        }
+    }
+    let mut problems = Vec::new();
+    for source in &sources {
+        let Some((own, may)) = directory(source) else { continue };
+        let is_restore = source.path.ends_with("log/restore.rs");
+        for rest in ["self.", "engine."].iter().flat_map(|receiver| source.code.split(receiver).skip(1)) {
+            let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(rest.len());
+            let Some(&[(other, changes)]) = definitions.get(&rest[..end]).map(Vec::as_slice) else { continue };
+            let is_exception = is_restore && other == "rules" || *own == "figures" && !changes;
+            let is_permitted = other == *own || may.contains(&other) || is_exception;
+            if rest[end..].starts_with('(') && !is_permitted {
+                problems.push(format!("{}: {own} calls {} of {other}", source.path.display(), &rest[..end]));
+            }
+        }
+    }
+    complain(problems);
+}

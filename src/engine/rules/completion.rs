@@ -460,20 +460,6 @@ impl Engine {
         self.find_job(id, |job| job.state() == State::Finished && !job.is_volatile()).is_some()
     }
 
-    pub fn extras(&self, job: &Job) -> Option<&JobExtras> {
-        job.is_bound().then(|| self.extras_at(self.store.jobs.find(job.id)?)).flatten()
-    }
-
-    #[inline]
-    pub(in crate::engine) fn extras_at(&self, slot: u32) -> Option<&JobExtras> {
-        self.bound(slot).map(|number| self.store.extras.get(number))
-    }
-
-    #[inline]
-    pub(in crate::engine) fn bound(&self, slot: u32) -> Option<u32> {
-        self.store.jobs.get(slot).is_bound().then(|| self.store.extras.of(slot))
-    }
-
     pub(in crate::engine) fn find_job(&self, id: JobId, accepts: impl FnOnce(&Job) -> bool) -> Option<u32> {
         self.store.jobs.find(id).filter(|&slot| accepts(self.store.jobs.get(slot)))
     }

@@ -29,11 +29,6 @@ impl Engine {
         (tube, hasher.finish() as u32)
     }
 
-    pub(in crate::engine) fn lane_of(&self, slot: u32) -> Option<u32> {
-        let rare = self.extras_at(slot)?.rare()?;
-        (rare.lane != NIL).then_some(rare.lane)
-    }
-
     /// The job must have extras and must not be in a queue. `limit` is the maximum number of reserved jobs.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, limit: u32) {
         let job = self.store.jobs.get(slot);

@@ -1,7 +1,7 @@
 //! Failures of jobs: limits of tries, retry delays, failure reasons, dead letters, and the end of the time to live.
 //! Must not assign jobs to clients, or handle reports from workers (see `completion.rs`).
 //! Enforces promise P29 of beanpole-promises(7).
-//! Touches: agenda, news, past, store, tubes.
+//! Touches: agenda, clients, news, past, store, tubes.
 
 use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};
@@ -220,6 +220,16 @@ impl Engine {
     pub(in crate::engine) fn expire_job(&mut self, slot: u32, now: Time) {
         self.store.evicted += 1;
         self.end_job(slot, Outcome::Gone, now);
+    }
+
+    /// Returns `true` if the job was revoked (from the client `from`, if any), and has remained buried since then.
+    pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
+        let job = self.store.jobs.get(slot);
+        let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);
+        revoked.is_some_and(|(connection, rank)| {
+            let is_from = from.is_none_or(|client| self.clients[client].connection == connection);
+            is_from && job.state() == State::Buried && job.due == rank
+        })
     }
 }
 

@@ -1,7 +1,8 @@
-//! Rules that apply to jobs regardless of the command. Must not import `verbs`.
+//! Rules that apply to jobs regardless of the command. Must not import `verbs` or call verbs.
 
 pub(super) mod completion;
 mod concurrency;
+mod creation;
 pub(super) mod dedup;
 pub(super) mod failures;
 mod groups;
@@ -9,3 +10,4 @@ mod matching;
 mod schedules;
 mod timers;
 mod transitions;
+mod tubes;

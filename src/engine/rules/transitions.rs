@@ -1,7 +1,7 @@
 //! State transitions of jobs, moves to other tubes, and the queues that contain jobs by state and tube. Owns every
 //! state change that [`State::after`] permits. Must not decide which client gets a job, or when a job ends.
 //! Enforces promises P2 and P7 of beanpole-promises(7).
-//! Touches: clients, limits, store, tubes.
+//! Touches: clients, job_times, limits, store, tubes.
 
 use crate::engine::data::*;
 use crate::engine::log::Change;
@@ -290,5 +290,45 @@ impl Engine {
     pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.store.jobs.get(slot);
         job.completion != CompletionPolicy::Keep && self.extras_at(slot).is_some_and(|extras| extras.expires <= now)
+    }
+
+    /// Measures the wait of a job that is about to be reserved, unless it was reserved or kicked before.
+    pub(in crate::engine) fn count_wait(&mut self, slot: u32, now: Time) {
+        let job = self.store.jobs.get(slot);
+        let History { reserves: 0, kicks: 0, .. } = job.history() else { return };
+        let wait = now.since(job.created + job.delay());
+        let number = job.tube;
+        self.job_times.wait.observe(wait);
+        if let Some(times) = self.tube_times(number) {
+            times.wait.observe(wait);
+        }
+    }
+
+    pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
+        let job = self.store.jobs.get(slot);
+        // Without a time to run, the start of the reservation cannot be calculated from its end.
+        if job.due == Time::NEVER {
+            return;
+        }
+        let limit = if job.is_leased() { self.lease_of(job) } else { self.time_limit(ClientId(job.holder), slot) };
+        let (number, run) = (job.tube, now.since(job.due - job.ttr().min(limit)));
+        self.job_times.run.observe(run);
+        if let Some(times) = self.tube_times(number) {
+            times.run.observe(run);
+        }
+    }
+
+    pub(in crate::engine) fn count_event(&mut self, slot: u32, which: fn(&mut TubeEvents) -> &mut u64) {
+        let number = self.store.jobs.get(slot).tube;
+        if let Some(times) = self.tube_times(number) {
+            *which(&mut times.events) += 1;
+        }
+    }
+
+    fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
+        if self.tubes.get(number).times.is_none() && !self.has_memory(TIMES_COST) {
+            return None;
+        }
+        Some(self.tubes.measure(number))
     }
 }

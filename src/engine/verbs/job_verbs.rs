@@ -132,16 +132,6 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the job was revoked (from the client `from`, if any), and has remained buried since then.
-    pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
-        let job = self.store.jobs.get(slot);
-        let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);
-        revoked.is_some_and(|(connection, rank)| {
-            let is_from = from.is_none_or(|client| self.clients[client].connection == connection);
-            is_from && job.state() == State::Buried && job.due == rank
-        })
-    }
-
     pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         let job = self.store.jobs.get_mut(slot);
@@ -319,45 +309,5 @@ impl Engine {
         let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
         self.serve(number, now);
         Ok(self.store.jobs.get(slot).id)
-    }
-
-    /// Measures the wait of a job that is about to be reserved, unless it was reserved or kicked before.
-    pub(in crate::engine) fn count_wait(&mut self, slot: u32, now: Time) {
-        let job = self.store.jobs.get(slot);
-        let History { reserves: 0, kicks: 0, .. } = job.history() else { return };
-        let wait = now.since(job.created + job.delay());
-        let number = job.tube;
-        self.job_times.wait.observe(wait);
-        if let Some(times) = self.tube_times(number) {
-            times.wait.observe(wait);
-        }
-    }
-
-    pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
-        let job = self.store.jobs.get(slot);
-        // Without a time to run, the start of the reservation cannot be calculated from its end.
-        if job.due == Time::NEVER {
-            return;
-        }
-        let limit = if job.is_leased() { self.lease_of(job) } else { self.time_limit(ClientId(job.holder), slot) };
-        let (number, run) = (job.tube, now.since(job.due - job.ttr().min(limit)));
-        self.job_times.run.observe(run);
-        if let Some(times) = self.tube_times(number) {
-            times.run.observe(run);
-        }
-    }
-
-    pub(in crate::engine) fn count_event(&mut self, slot: u32, which: fn(&mut TubeEvents) -> &mut u64) {
-        let number = self.store.jobs.get(slot).tube;
-        if let Some(times) = self.tube_times(number) {
-            *which(&mut times.events) += 1;
-        }
-    }
-
-    fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
-        if self.tubes.get(number).times.is_none() && !self.has_memory(TIMES_COST) {
-            return None;
-        }
-        Some(self.tubes.measure(number))
     }
 }

@@ -1,7 +1,7 @@
 //! Requests for jobs and for outcomes of jobs, waits, and the ends of reservations when a client leaves. Must not
 //! choose a job (see `matching.rs`), or decide what happens to a returned job (see `completion.rs`).
 //! Enforces promise P10 of beanpole-promises(7).
-//! Touches: agenda, clients, random_state, store, tubes.
+//! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::*;
 use crate::engine::log::Change;
@@ -211,82 +211,6 @@ impl Engine {
         }
         self.wait_for_outcome(client, slot, now + timeout);
         JobEnd::Waiting
-    }
-
-    /// Returns `false` if the client was not waiting. Also removes an unreserved job that [`Engine::run`] created.
-    pub fn cancel_wait(&mut self, client: ClientId) -> bool {
-        let Some(waiting) = self.clients[client].waiting else { return false };
-        self.stop_waiting(client);
-        if !waiting.is_for_job() {
-            let found = self.store.extras.find_attached(waiting.outcome, &self.clients[client].attached);
-            self.detach(found.expect("a client that waits is attached"), client);
-            if waiting.run {
-                self.orphan(waiting.outcome);
-            } else {
-                self.after_detach(waiting.outcome);
-            }
-        }
-        true
-    }
-
-    /// Removes a job whose outcome no client will query. A reserved job is removed when the reservation ends.
-    fn orphan(&mut self, number: u32) {
-        if self.store.extras.is_left(number) {
-            return;
-        }
-        let slot = self.store.extras.get(number).slot;
-        if self.store.jobs.get(slot).state() == State::Reserved {
-            self.store.extras.get_mut(number).rare_mut().orphaned = true;
-        } else {
-            self.remove_job(slot, Outcome::Gone);
-        }
-    }
-
-    pub(in crate::engine) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
-        self.store.extras.detach(member, &mut self.clients[client].attached).extras
-    }
-
-    /// Ends the wait after a timeout, unless a worker has reserved the job of [`Engine::run`].
-    pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
-        if waiting.run && !self.store.extras.is_left(waiting.outcome) {
-            let extras = self.store.extras.get_mut(waiting.outcome);
-            let job = self.store.jobs.get(extras.slot);
-            extras.rare_mut().last_try |= job.state() == State::Reserved;
-            if job.state() == State::Reserved && job.due > waiting.until {
-                self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
-                return self.retime_client(client.0);
-            }
-        }
-        self.end_wait(client, NoJob::TimedOut);
-        if waiting.run {
-            self.take_back(waiting.outcome);
-        }
-    }
-
-    /// Ends the wait for a job of [`Engine::run`] whose last try has ended without an outcome.
-    pub(in crate::engine) fn end_run(&mut self, number: u32) {
-        let mut clients = self.store.extras.attached(number);
-        let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
-        let client = clients.find(|&client| self.clients[ClientId(client)].waiting.is_some_and(runs));
-        drop(clients);
-        if let Some(client) = client {
-            self.end_wait(ClientId(client), NoJob::TimedOut);
-        }
-        self.take_back(number);
-    }
-
-    fn take_back(&mut self, number: u32) {
-        if let Some(slot) = self.store.extras.orphaned(number) {
-            self.remove_job(slot, Outcome::Gone);
-        }
-    }
-
-    /// Returns a number below `bound`. Clients may be able to predict this number.
-    pub(in crate::engine) fn roll(&mut self, bound: u64) -> u64 {
-        self.random_state ^= self.random_state << 13;
-        self.random_state ^= self.random_state >> 7;
-        self.random_state ^= self.random_state << 17;
-        self.random_state % bound
     }
 
     /// Ends the client's reservations and waits. The client number is reused only after this client's deferred work is

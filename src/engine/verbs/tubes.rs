@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::engine::data::*;
 use crate::engine::log::Change;
-use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
+use crate::engine::{Engine, OverLimit, WATCHES_PART};
 
 const MAX_KEPT: usize = 10_000;
 
@@ -265,51 +265,6 @@ impl Engine {
         &self.tubes.get(self.clients[client].used).name
     }
 
-    /// Fails if `client` has created more tubes than can still be created, so that one client cannot create all tubes.
-    pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
-        let cost = TUBE_COST + name.len() as u64;
-        let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
-        let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
-        let opened = self.clients[client].opened;
-        let is_full = left == 0 || opened as usize > left || many || !self.has_memory(cost);
-        if is_full && self.tubes.find(name).is_none() {
-            return Err(OverLimit);
-        }
-        let before = self.tubes.len();
-        let number = self.open_tube_unlimited(name);
-        if self.tubes.len() > before {
-            self.tubes.get_mut(number).opener = Some(self.clients.handle(client));
-            self.clients[client].opened += 1;
-        }
-        Ok(number)
-    }
-
-    pub(in crate::engine) fn open_tube_unlimited(&mut self, name: &[u8]) -> u32 {
-        let before = self.tubes.len();
-        let number = self.tubes.open(name);
-        if self.tubes.len() > before {
-            self.agenda.steps.take(TUBE);
-        }
-        number
-    }
-
-    pub(in crate::engine) fn close_tube_if_idle(&mut self, number: u32) {
-        let tube = self.tubes.get(number);
-        let paused = tube.pause.as_ref().map(|_| tube.name.clone());
-        if let Some(closed) = self.tubes.close_if_idle(number) {
-            if let Some(opener) = closed.opener.and_then(|opener| self.clients.at(opener)) {
-                self.clients[opener].opened -= 1;
-            }
-            self.agenda.steps.take(TUBE);
-            self.tubes.paused.remove(&number);
-            if let Some(name) = paused {
-                // The log must not apply the pause to a later tube with this name.
-                self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
-            }
-            self.agenda.deadlines.set(TimerKey::Tube(number), Time::NEVER);
-        }
-    }
-
     pub fn set_tube(&mut self, client: ClientId, name: &[u8], settings: TubeSettings, now: Time) -> Result<(), NotSet> {
         if settings == TubeSettings::default() {
             if let Some(number) = self.tubes.find(name) {
@@ -421,21 +376,6 @@ impl Engine {
         }
         self.serve(number, now);
         true
-    }
-
-    pub(in crate::engine) fn end_pause(&mut self, number: u32) {
-        self.set_pause(number, None);
-        let name = self.tubes.get(number).name.len();
-        self.changed(Change::PauseOver { tube: number, name });
-    }
-
-    pub(in crate::engine) fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
-        self.tubes.get_mut(number).pause = pause.map(Box::new);
-        match pause {
-            Some(_) => self.tubes.paused.insert(number),
-            None => self.tubes.paused.remove(&number),
-        };
-        self.update_closed(number);
     }
 
     pub fn pause_at(&self, number: u32) -> Option<(&[u8], Pause)> {
