@@ -67,7 +67,7 @@ const STEPS: usize = 300;
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
 
-/// The seed of a world (a server and its clients) without extensions and crashes, in which the server drains often.
+/// The seed of a world (a server and its clients) without extensions or crashes, in which the server drains often.
 const SEED_WITH_DRAINS: u64 = 7;
 
 fn configured(name: &str) -> Option<u64> {

@@ -150,7 +150,7 @@ pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Resul
     Ok(Outcome::of(work).and("CPU, relative to an empty queue", work.cpu / alone.cpu, goal(bench, 1.2)))
 }
 
-/// Measures one connection that holds `jobs` other reserved jobs.
+/// Measures [`Cycle`] on one connection that holds `jobs` other reserved jobs.
 pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let jobs = bench.scale.count(jobs);

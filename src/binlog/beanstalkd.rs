@@ -198,7 +198,7 @@ impl ForeignRecord {
     }
 }
 
-// Every caller passes an offset at which the slice has at least `SIZE` bytes.
+// Every caller passes an offset `at` from which the slice contains at least `SIZE` bytes.
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
     bytes[at..at + SIZE].try_into().expect("SIZE bytes")

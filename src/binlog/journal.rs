@@ -28,7 +28,7 @@ const IDS_KEPT: u64 = 1 << 14;
 const SYNCED_EVERY: u64 = 4096;
 /// Bytes that compaction rewrites per call. Rewriting them takes well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
-/// The maximum size of the changes in memory while the disk fails, in bytes. Deletes are not limited.
+/// The maximum size of the changes in memory while the disk is failing, in bytes. Deletes are not limited.
 const BACKLOG: u64 = 16 << 20;
 /// Larger writes are slow: copying this amount to the page cache takes about half a millisecond.
 pub const LARGE: usize = 1 << 20;
@@ -51,7 +51,7 @@ pub struct Retired {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
     pub any: u64,
-    /// The position after the last new job or result. While the disk fails, replies about both are withheld.
+    /// The position after the last new job or result. While the disk is failing, replies about both are withheld.
     pub puts: u64,
     pub count: u64,
     pub put_count: u64,
@@ -169,7 +169,7 @@ impl Journal {
     /// Records the changes of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // While the disk fails, withhold the replies to these changes, so that the clients keep their own copies.
+            // While the disk is failing, withhold the replies to these changes, so that clients keep their own copies.
             let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Persist(_))
                 || matches!(change, Change::Promise(_) | Change::PromiseKey | Change::Outcome { result: 1.., .. });
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })

@@ -38,7 +38,7 @@ pub fn numbers_in(names: &[String], parse: fn(&str) -> Option<u64>) -> Vec<u64> 
 pub struct Header {
     pub log_id: u64,
     pub segment: u64,
-    /// The end of the log before this segment. The segment number is 0 if the log was empty.
+    /// The end of the log before this segment. `before.segment` is 0 if the log was empty.
     pub before: LogLocation,
     /// The oldest segment that the durable part of the log needed when the header was written.
     pub oldest: u64,

@@ -97,7 +97,7 @@ pub fn is_tube_name(bytes: &[u8]) -> bool {
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
 }
 
-/// The maximum length of a name in bytes, without quotes and escapes. Gearman function names have the same limit.
+/// The maximum length of a name in bytes, without quotes or escapes. Gearman function names have the same limit.
 pub const MAX_QUOTED_NAME: usize = 512;
 
 /// Adds quotes, and a backslash before `"` and `\`. Bytes outside printable ASCII become `\xNN`.
@@ -138,7 +138,7 @@ pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text).filter(|(name, _)| is_any_name(name))
 }
 
-/// Parses a text that consists of a single name, with or without quotes.
+/// Parses a string that consists of a single name, with or without quotes.
 pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     match unquote_name(text) {
         Some((name, rest)) => rest.is_empty().then(|| (&*name).into()),

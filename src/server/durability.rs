@@ -26,7 +26,7 @@ const EARLY_SYNC_BYTES: u64 = 32 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     position: u64,
-    /// `true` if the reply acknowledges a new job or a result. While the disk fails, only these replies are withheld.
+    /// `true` if the reply acknowledges a new job or a result. If the disk is failing, only these are withheld.
     is_put: bool,
 }
 
@@ -111,7 +111,7 @@ impl Durability {
     }
 
     /// Delays a report about the end of a job until the log is durable up to `required`. `is_result` means that the
-    /// server stores the job's result. While the disk fails, only reports of results wait. The engine must be locked.
+    /// server stores the job's result. If the disk is failing, only reports of results wait. The engine must be locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {

@@ -29,7 +29,7 @@ const MIN_TRIAL: u64 = 128 * 1024;
 /// Freed bytes are returned to the system if they exceed both this number and half of the peak.
 const MIN_FREED: u64 = 8 << 20;
 
-/// More freed bytes than this are always returned. Returning even more later would block other threads for too long.
+/// If more bytes than this are freed, they are always returned: a later, larger return would block others for too long.
 const MAX_FREED: u64 = 32 << 20;
 
 /// The process can exceed the limit by this many bytes, which the program, its threads, and fragmentation need.

@@ -239,7 +239,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the settings of a server inside a program or test, which listens on a free loopback port.
+    /// Returns the settings of a server that runs inside a program or test and listens on a free loopback port.
     pub fn embedded() -> Config {
         Config { port: 0, gearman_port: 0, workq_port: 0, http_port: 0, ..Config::default() }
     }

@@ -208,7 +208,7 @@ fn log_file(it: &mut Gearmand, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An empty text stands for `-v` without a level, which increases the level.
+/// An empty string stands for `-v` without a level, which increases the level.
 fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     let wrong =
         || format!("invalid level: {text}; must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG");

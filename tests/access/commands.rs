@@ -65,7 +65,7 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     // Commands that require a right on all tubes.
     ("drain", &[]),
     ("undrain", &[]),
-    // With any right on the tube, the command is refused, because the client has no right on the destination tube.
+    // No right on this tube suffices, because the command also requires a right on the destination tube.
     ("move-job", &[]),
     ("move-tube", &[]),
 ];

@@ -36,7 +36,7 @@ const ROWS: [(&str, &[&str]); 33] = [
     ("POST /api/tubes/{tube}/pause", &["admin"]),
     ("POST /api/tubes/{tube}/settings", &["admin"]),
     ("POST /api/tubes/{tube}/clear", &["admin"]),
-    // With any right on the tube, the request is refused, because the client has no right on the destination tube.
+    // No right on this tube suffices, because the request also requires a right on the destination tube.
     ("POST /api/tubes/{tube}/move", &[]),
     ("GET /api/connections", &["look"]),
     ("GET /api/history", &["look"]),

@@ -152,7 +152,7 @@ impl Snapshot {
         jobs.chain(keys).chain(settings).chain(groups).collect()
     }
 
-    /// Returns the snapshot after a recovery at the time `now`, without expired jobs and keys.
+    /// Returns the snapshot after a recovery at the time `now`, without expired jobs or keys.
     fn at(&self, now: Time) -> Snapshot {
         let mut snapshot = self.clone();
         snapshot.jobs.values_mut().for_each(|job| *job = job.at(now));

@@ -207,7 +207,7 @@ impl Book {
     pub fn missed(&mut self, id: u64) {
         let entry = self.jobs.remove(&id).expect("a known job");
         if entry.looks[0].number == 0 {
-            // A worker has received the job, but no client has received an acknowledgment about it.
+            // A worker has received the job, but no client has received an acknowledgment of it.
             self.in_flight += 1;
         } else if entry.looks.iter().any(|look| look.absent) {
             self.in_flight += 1;

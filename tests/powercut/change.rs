@@ -28,7 +28,7 @@ trait Word {
     fn read(words: &mut Split<char>) -> Self;
 }
 
-/// An empty text is written as a hyphen, and each space is written as a bar.
+/// An empty string is written as a hyphen, and each space is written as a vertical bar.
 impl Word for String {
     fn write(&self) -> String {
         if self.is_empty() {

@@ -15,7 +15,7 @@ use crate::trace::Event;
 pub enum Promise {
     /// The reply reports a new object, and is never sent before the object is durable.
     New,
-    /// The reply reports a change. While the disk fails, the reply is sent before the change is durable.
+    /// The reply reports a change. While the disk is failing, the reply is sent before the change is durable.
     Change,
     /// The reply reports a change made by another client. This change might not be durable yet.
     Hearsay,

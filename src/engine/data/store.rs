@@ -11,8 +11,8 @@ use super::{
     Table, Time, NIL,
 };
 
-/// A family: the buried jobs, or all other jobs, with the same dedup key and tube. Contains the hash of the key, the
-/// tube, and `true` for buried jobs. Kicked dead letters and failed jobs can join a family that already has a job.
+/// Identifies a family: the buried jobs, or all other jobs, with the same dedup key and tube. The values are the hash
+/// of the key, the tube, and `true` for buried jobs. Kicked dead letters and failed jobs can join a nonempty family.
 pub type Family = (u64, u32, bool);
 
 /// Bytes charged for an entry in `Store::twins`, including its share of half-filled B-tree nodes.

@@ -107,7 +107,8 @@ impl Script {
             hash_secret: random.roll(),
             ..Limits::NONE
         };
-        // `hasty` requires unlimited steps, because in a late call the model ends all overdue reservations at once.
+        // `hasty` requires unlimited steps. In a call after a deadline, the model ends all overdue reservations of the
+        // client, but the engine stops when its step budget is used up.
         let (hasty, drains) = (random.percent(30) && steps.is_none(), random.percent(short));
         let puts = [4, 8, 12, 18][random.below(4) as usize];
         let (jobs, puts) = if kind == Kind::Crowd { (CROWD, 34) } else { (JOBS, puts) };

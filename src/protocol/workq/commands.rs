@@ -267,7 +267,7 @@ fn run(line: &Line) -> Result<Command, Words> {
 fn lease(line: &Line) -> Result<Command, Words> {
     let arguments = || words(line.text).filter(|word| flag(word).is_none());
     let wait = fields::wait(arguments().last().unwrap_or_default())?;
-    // A line can contain half a million names, so the names are stored as one text.
+    // A line can contain half a million names, so the names are stored in one string.
     let mut names = Vec::new();
     names.try_reserve_exact(line.text.len()).map_err(|_| reply::OUT_OF_MEMORY)?;
     for word in arguments().take(line.count - 1) {

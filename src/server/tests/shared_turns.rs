@@ -65,7 +65,7 @@ impl Scene {
         self.clients[client].write_all(commands.as_bytes()).expect("room in the socket");
     }
 
-    /// Lets the first clients send one text each, and serves them in one round. Returns the number of turns.
+    /// Lets the first clients send one string each, and serves them in one round. Returns the number of turns.
     fn play(&mut self, texts: &[&str]) -> u64 {
         texts.iter().enumerate().for_each(|(client, text)| self.say(client, text));
         let before = self.turns();
