@@ -25,7 +25,7 @@ type Outcome = Result<ExitCode, Failure>;
 
 fn main() -> ExitCode {
     allocator::configure(system::is_address_space_limited());
-    // The default connection limit depends on the limit of open files.
+    // The default connection limit depends on the limit on open files.
     system::raise_file_limit();
     let mut arguments = std::env::args_os();
     let is_gearmand = arguments.next().is_some_and(|name| gearmand::is_gearmand(&name));

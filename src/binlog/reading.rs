@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction empties this segment, so that the loss is reported once.
+    /// `true` if the previous segment is missing. Compaction empties the next one, so that the loss is reported once.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,
@@ -269,8 +269,8 @@ impl<'a> Reading<'a> {
         *self.claims.insert(self.claims.unwrap_or_else(|| self.find_claims()))
     }
 
-    /// Each header repeats the synced location and the oldest needed segment of earlier records, so only records after
-    /// the newest synced location are read. A [`Record::Gone`] counts only if all earlier records are intact.
+    /// Each header repeats the synced location and the oldest needed segment from earlier records, so reading begins
+    /// with the segment of the newest synced location. A [`Record::Gone`] counts only if earlier records are intact.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();

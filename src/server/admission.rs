@@ -37,7 +37,7 @@ impl Refusal {
     }
 }
 
-/// The limit of open HTTP connections: enough for browsers and scrapers, and few enough to check all at once.
+/// The limit on open HTTP connections: enough for browsers and scrapers, and few enough to check all at once.
 pub const MAX_HTTP: usize = 64;
 
 /// The number of HTTP connections above [`MAX_HTTP`] that are accepted until idle connections are closed.

@@ -19,7 +19,7 @@ use crate::shared::files;
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// The maximum wait for stderr in milliseconds before lines are dropped. Short, because threads with clients also log.
+/// The maximum wait for stderr in milliseconds before lines are dropped. Short, because the pool threads also log.
 const PATIENCE: u16 = 250;
 
 /// The facility of system daemons (RFC 5424, section 6.2.1).

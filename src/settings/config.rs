@@ -17,7 +17,7 @@ pub const GEARMAN_PORT: u16 = 4730;
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 
 /// The number of open files that are reserved for listeners, pollers, the binlog, and [`LOCAL_CONNECTIONS`]. At most
-/// half of the limit of open files is reserved.
+/// half of the open-file limit is reserved.
 pub const SPARE_FILES: usize = 64;
 
 /// Connections beyond `max_connections` for Unix sockets and loopback addresses, so that an operator can always

@@ -50,7 +50,7 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
     flag("b,backlog", "ARG", "no effect: the system's maximum is used", |it, _| it.ignore("--backlog")),
     flag("d,daemon", "", "run in the background", |it, _| { it.daemon = true; Ok(()) }),
     flag("exceptions", "", "send failure reasons to all clients", |it, _| it.settings.set("exceptions", "")),
-    flag("f,file-descriptors", "ARG", "limit of open files; up to 64 are reserved", file_descriptors),
+    flag("f,file-descriptors", "ARG", "limit on open files; up to 64 are reserved", file_descriptors),
     flag("h,help", "", "print this help and exit", |_, _| Ok(())),
     flag("j,job-retries", "ARG", "maximum tries of a job; 0 or -1: no limit (default 0)", |it, text| it.settings.set("job-retries", if text == "-1" { "0" } else { text })),
     flag("job-handle-prefix", "ARG", "prefix of job handles", |it, text| it.settings.set("job-handle-prefix", text)),

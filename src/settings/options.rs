@@ -68,7 +68,7 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("exit-with-parent", "", "exit when the parent process exits", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
     flag("z,max-job-size", "SIZE", "largest job body in bytes (default 65535, at most 1073741824)", max_job_size),
     flag("t,threads", "N", "number of worker threads (default: half the CPUs, 1 to 4)", |settings, text| number(text, 1, 1024).map(|n| settings.config.threads = n)),
-    flag("max-connections", "N", "maximum connections (default: the limit of open files, minus 64)", max_connections),
+    flag("max-connections", "N", "maximum connections (default: the limit on open files, minus 64)", max_connections),
     flag("max-connections-per-address", "N", "maximum TCP connections from one address (default: no limit)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
     flag("max-memory", "SIZE", "memory limit in bytes, or % of the available memory (default 75%)", max_memory),
     flag("max-output", "SIZE", "stop reading from a client with SIZE unread bytes (default 1M)", max_output),
@@ -391,7 +391,7 @@ fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
 fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
     let (wanted, possible) = (number::<usize>(text, 1, 1 << 30)?, connection_limit(system::file_limit()));
     if wanted > possible {
-        let problem = format!("--max-connections {wanted} exceeds the limit of open files");
+        let problem = format!("--max-connections {wanted} exceeds the limit on open files");
         settings.notices.push(format!("{problem}; using {possible}, raise that limit (ulimit -n) for more"));
     }
     settings.config.max_connections = wanted.min(possible);

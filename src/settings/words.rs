@@ -1,5 +1,5 @@
-//! The definition of an option, the format of the usage, and the parser of command lines: bundled letters, `--long
-//! value` and `--long=value`. Must not depend on the meaning of an option.
+//! The definition of an option, the format of the usage message, and the parser of command lines: bundled letters,
+//! `--long value` and `--long=value`. Must not depend on the meaning of an option.
 
 use std::collections::VecDeque;
 

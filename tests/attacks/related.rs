@@ -11,7 +11,7 @@ const MANY: u64 = 1_000_000;
 
 const SCHEDULES: u64 = 100_000;
 
-/// Disconnects a client that holds very many jobs in their last attempt.
+/// Disconnects a client that holds very many jobs on their last attempt.
 pub fn dead_letters(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     Wire::to(&daemon).ask("set-tube attack try:1 dead:dead", "SET");

@@ -264,7 +264,7 @@ fn a_missing_notify_socket_is_ignored() {
     }
 }
 
-/// A service manager that does not read notifications must delay the start and the stop only briefly.
+/// A service manager that does not read notifications must delay startup and shutdown only briefly.
 #[test]
 fn readiness_is_not_reported_again_after_a_failure() {
     let folder = Folder::new();

@@ -45,7 +45,8 @@ pub struct Engine {
     pub ahead: u64,
     /// The body size in bytes of the last append request.
     pub appended_bytes: usize,
-    /// The entry whose appends wait until this number changes, or 0. `arrived` lists the entry of each append request.
+    /// Append requests for this entry wait until the field changes. 0 if no request waits. `arrived` lists the
+    /// entry of each append request.
     pub held: u64,
     pub arrived: Vec<u64>,
     /// The number of keys visited by all range requests, and the largest number of keys that one request deleted.

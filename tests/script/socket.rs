@@ -35,7 +35,8 @@ pub struct Sockets<'a> {
     /// Waits until the server has processed all sent bytes. The argument is the number of connections opened so far.
     /// Without this function, the test sleeps for [`Sockets::quiet`] instead.
     pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
-    /// Time to wait for bytes that must not arrive. Without `quiesce`, the clock also advances only after this time.
+    /// Time to wait for bytes that must not arrive. Without `quiesce`, the test also waits this long before it advances
+    /// the clock.
     pub quiet: Duration,
     /// `true` to send short inputs one byte at a time in separate packets.
     pub split: bool,

@@ -35,7 +35,7 @@ pub struct Job {
     pub state: State,
     number: u64,
     run: bool,
-    /// `true` if the job must not be attempted again, because no client waits for its outcome any more.
+    /// `true` if the job must not be attempted again, because no client waits for its outcome anymore.
     last_try: bool,
 }
 

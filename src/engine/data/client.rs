@@ -420,7 +420,7 @@ pub enum NoJob {
 }
 
 /// `Work` notifies an idle client of a ready job in a watched tube. `Freed` concerns a reserved job that was held for a
-/// group: its worker must not receive the job before the log contains the ends of the group's members.
+/// group: its worker must not receive the job before the log has recorded that the members have ended.
 /// `DeadLetterStays` reports to the server that the dead-letter tube cannot accept the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {

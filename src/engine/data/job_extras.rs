@@ -71,7 +71,7 @@ pub enum DedupKey {
     None,
     /// A unique name in the tube. A client that submits the name again is attached to the existing job.
     Name(Name),
-    /// A body that is unique among the tube's keys of this kind. `None` until the fingerprint is computed.
+    /// The job's body, which is unique among such keys in the tube. `None` until the fingerprint is computed.
     Body(Option<Fingerprint>),
     /// An ID that is unique in all tubes.
     Id([u8; 16]),

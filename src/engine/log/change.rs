@@ -76,7 +76,7 @@ pub enum Change {
     // A long command has begun. After a restart, the server completes the command unless `Closed` follows.
     Opened { number: u32, operation: Box<OpenOperation> },
     Closed { number: u32, names: usize },
-    // A reply will depend on the ends of other jobs, for example of group members. The log must store these ends first.
+    // A reply will depend on other jobs having ended, for example group members. The log must store this first.
     PromiseEnds,
     // A reply will refer to an ended job by its key. The log must store the key first.
     PromiseKey,

@@ -100,7 +100,7 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
         false => Span::from_millis(limit.get().max(1000)),
     });
     match engine.watch_limited(*client, function, limit, *now) {
-        // Keep up to `MAX_KEPT` tubes open, so that lists show functions that no client uses.
+        // Keep the tube, so that lists show the function even if no client uses it. See [`Engine::keep_tube`].
         Ok(_) => _ = engine.keep_tube(*client, function),
         Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
     }

@@ -241,7 +241,7 @@ impl<'a> Line<'a> {
 }
 
 fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
-    // The fifth argument is the time of `schedule`, but the size of `add`.
+    // The fifth argument is the time for `schedule`, but the size for `add`.
     let [id, name, ttr, ttl, time] = line.take();
     let (id, ttr, ttl) =
         (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?, fields::time(ttl, reply::INVALID_TTL)?);

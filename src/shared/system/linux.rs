@@ -207,8 +207,8 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the mounted part of the file system, the mount point, the type, and the options, which name the controllers
-/// in version 1 of control groups.
+/// Returns the mounted part of the file system, the mount point, the type, and the options. With version 1 of control
+/// groups, the options name the controllers.
 fn mount(line: &str) -> Option<[&str; 4]> {
     let (mount, file_system) = line.split_once(" - ")?;
     let (mut mount, mut file_system) = (mount.split(' ').skip(3), file_system.split(' '));

@@ -33,7 +33,7 @@ fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Resu
 /// The usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
 const NARROW_ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
-/// Raises the limit of open files. Without permission, the old limit stays in effect.
+/// Raises the limit on open files. Without permission, the old limit stays in effect.
 pub fn raise_file_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
