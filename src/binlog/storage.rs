@@ -87,7 +87,7 @@ pub struct Folder {
 struct Opened {
     folder: File,
     locks: Option<Locks>,
-    /// The directory's modification time when last listed completely, or `None` if a later change may have the same time.
+    /// The directory's modification time when last listed completely, or `None` if a later change may have this time.
     listed: LeafMutex<Option<SystemTime>>,
 }
 
