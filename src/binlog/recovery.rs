@@ -74,8 +74,8 @@ pub fn open(
     // The time must not be before the latest time in the log: a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
     // If nothing shows which IDs were assigned, continue after more IDs than a server can assign: 2^20 per second.
-    let unknown =
-        if survey.log_id.is_none() && !survey.chain.is_empty() { (now.nanos() / 1_000_000_000) << 20 } else { 0 };
+    let was_used = !survey.chain.is_empty() || survey.unused.iter().any(|number| *number > 1);
+    let unknown = if survey.log_id.is_none() && was_used { (now.nanos() / 1_000_000_000) << 20 } else { 0 };
     let (last_id, found_epoch) = (reading.last_id().max(unknown), reading.epoch.unwrap_or_default());
     let Reading { mut journal, report, end, next, .. } = reading;
     // Log the changes of `finish_restore`: a pause that it ends must not be restored again at the next restart.

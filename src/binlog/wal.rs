@@ -406,7 +406,8 @@ impl Wal {
         let must_shrink = |it: &Journal| it.health == Health::Full && it.must_remove() && it.disk() > it.bound();
         if access.with(|journal, _| must_shrink(journal)) {
             self.prepare_rescue(access);
-        } else if access.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
+        } else if access.with(|journal, _| !journal.awaits_removal() && journal.change_health(Health::Full, Health::Ok))
+        {
             log::info!("binlog: there is space enough; jobs are taken again");
         }
     }

@@ -123,7 +123,7 @@ fn a_damaged_header_does_not_cause_reused_ids() {
 fn ids_are_not_reused_when_no_header_can_be_read() {
     let mut disk = Disk::new(1);
     let mut last = 0;
-    for round in 0..5 {
+    for round in 0..6 {
         let mut first = Life::begin(disk.clone(), settings(512, SyncMode::Always), dawn() + Span::from_secs(round), 1)
             .expect("a log");
         let ids = first.access.0.borrow().1.last_id();
@@ -131,8 +131,20 @@ fn ids_are_not_reused_when_no_header_can_be_read() {
         last = put_and_delete(&mut first, 40);
         disk = disk.kill(1);
         let names: Vec<String> = disk.names().into_iter().filter(|name| name.starts_with("segment.")).collect();
-        names.iter().for_each(|name| disk.alter(name, |bytes| bytes[..HEADER].fill(0xff)));
+        let damage = |bytes: &mut Vec<u8>| if round < 4 { bytes[..HEADER].fill(0xff) } else { bytes.fill(0) };
+        names.iter().for_each(|name| disk.alter(name, damage));
     }
+}
+
+#[test]
+fn an_unremovable_file_without_a_header_does_not_prevent_the_start() {
+    let (disk, name) = (Disk::new(1), "segment.0000000001");
+    disk.put_file(name, vec![0; 4096]);
+    disk.keep(name);
+    let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), dawn(), 1).expect("a log");
+    put_and_delete(&mut life, 100);
+    let (engine, ..) = start(&disk.kill(1), settings(4096, SyncMode::Always), dawn()).expect("a log");
+    assert_eq!((life.access.0.borrow().0.stats().stuck, engine.stats().jobs.all()), (1, 0));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use super::{Journal, Live, Retired, Segment, BACKLOG, COMPACT_BYTES, IDS_KEPT};
 use crate::binlog::batch::{Batch, Synced};
 use crate::binlog::record::{Record, CHANGE, DELETE, MARK, PUT};
-use crate::binlog::segment::{LogLocation, HEADER};
+use crate::binlog::segment::{LogLocation, HEADER, MAX_NUMBER_GAP};
 use crate::engine::{Engine, LogRoom, CHANGE_SIZE, PUT_SIZE};
 use crate::shared::log_figures::Health;
 
@@ -97,7 +97,7 @@ impl Journal {
     }
 
     /// Returns `true` if retired segments must be removed, after a sync, before another segment fits into the bound.
-    fn awaits_removal(&self) -> bool {
+    pub fn awaits_removal(&self) -> bool {
         self.retiring > 0 && !self.in_doubt && self.disk() + self.segment_size > self.bound()
     }
 
@@ -228,6 +228,7 @@ impl Journal {
     }
 
     pub fn found_stuck(&mut self, number: u64, bytes: u64) {
+        self.next_number = self.next_number.max(if number < MAX_NUMBER_GAP { number + 1 } else { 0 });
         self.stuck.push(Retired { number, bytes, after: 0, damaged: false });
     }
 
