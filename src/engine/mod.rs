@@ -226,10 +226,6 @@ impl Engine {
         self.tubes.iter().map(|(_, tube)| &*tube.name)
     }
 
-    pub fn has_events(&self) -> bool {
-        !self.news.events.is_empty()
-    }
-
     pub fn next_event(&self) -> Option<&Event> {
         self.news.events.front()
     }

@@ -430,7 +430,7 @@ impl Core {
     #[inline]
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
-        if self.engine.has_events() {
+        if self.engine.next_event().is_some() {
             self.deliver_each(hub, scratch, own);
         }
     }

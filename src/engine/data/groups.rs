@@ -73,7 +73,7 @@ type Waits = Slots<Wait, 4096>;
 linked!(Waits, |waits, number| waits.get(number).links, waits.get_mut(number).links);
 
 /// Bytes charged for a group, excluding its name.
-pub const GROUP_COST: u64 = size_of::<Group>() as u64 + 16;
+pub const GROUP_COST: u64 = size_of::<Group>() as u64 + 32;
 pub const MEMBER_COST: u64 = size_of::<Membership>() as u64 + 8;
 pub const WAIT_COST: u64 = size_of::<Wait>() as u64 + 40;
 const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);

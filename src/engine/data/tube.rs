@@ -294,6 +294,13 @@ impl Tubes {
         hasher.finish() as u32
     }
 
+    pub(in crate::engine) fn hash_in(&self, name: &[u8], tube: u32) -> u32 {
+        let mut hasher = self.hasher.clone();
+        hasher.write(name);
+        hasher.write_u32(tube);
+        hasher.finish() as u32
+    }
+
     fn find_hashed(&self, name: &[u8], hash: u32) -> Option<u32> {
         self.table.find(hash, |tube| *tube.name == *name)
     }

@@ -4,12 +4,10 @@
 //! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::hash::Hasher;
-
 use crate::engine::data::*;
 use crate::engine::Engine;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 impl Engine {
     pub(in crate::engine) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
@@ -23,10 +21,7 @@ impl Engine {
         if !self.limits.keys_per_tube {
             return (NIL, self.tubes.hash(key.key()));
         }
-        let mut hasher = self.tubes.hasher.clone();
-        hasher.write(key.key());
-        hasher.write_u32(tube);
-        (tube, hasher.finish() as u32)
+        (tube, self.tubes.hash_in(key.key(), tube))
     }
 
     /// The job must have extras and must not be in a queue. `limit` is the maximum number of reserved jobs.

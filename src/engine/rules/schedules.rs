@@ -21,7 +21,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn hash_schedule(&self, tube: u32, name: &Name) -> u32 {
-        self.tubes.hash(name.key()).rotate_left(tube)
+        self.tubes.hash_in(name.key(), tube)
     }
 
     pub(in crate::engine) fn retime_schedules(&mut self) {

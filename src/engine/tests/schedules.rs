@@ -32,6 +32,13 @@ fn counts(engine: &Engine, id: JobId) -> (u32, u32, Time) {
 }
 
 #[test]
+fn schedules_with_the_same_name_have_different_hashes() {
+    let engine = Engine::new(Limits::NONE);
+    let hashes = (0..10_000).map(|tube| engine.hash_schedule(tube, &Name::from(b"cleanup".as_slice())));
+    assert!(hashes.collect::<std::collections::HashSet<u32>>().len() > 9_990);
+}
+
+#[test]
 fn a_schedule_takes_200_bytes_its_name_and_the_text_of_its_times() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
