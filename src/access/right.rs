@@ -36,7 +36,7 @@ pub enum Scope {
     AllTubes,
     Used,
     Named,
-    /// The tube of the job. The right to any tube suffices if the job does not exist.
+    /// The tube of the job. If the job does not exist, the right to at least one tube suffices.
     Job,
     /// Like `Job`, but `Right::Take` also suffices for the client that has reserved the job.
     OwnJob,
@@ -56,7 +56,7 @@ impl Need {
 
     pub const PUT_USED: Need = Need::any_of(&[Right::Put], Scope::Used);
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
-    /// For commands that select a tube for later commands, which check their own rights.
+    /// For commands that only select a tube. Later commands that access this tube require their own rights.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
     /// Jobs come from watched tubes, and watching a tube requires the right to take its jobs.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);

@@ -83,7 +83,7 @@ impl AccessTable {
         self.entries.get(*self.credentials.get(credential)?)
     }
 
-    /// Returns the first entry in the file with one of `credentials`, and the matching credential.
+    /// Returns the first entry in the file that has one of `credentials`, and the matching credential.
     pub fn prove(&self, credentials: &[Credential]) -> Option<(&Arc<Entry>, Credential)> {
         let found = credentials.iter().filter_map(|own| Some((self.credential(own)?, own.clone())));
         found.min_by_key(|(entry, _)| entry.line)
@@ -100,7 +100,7 @@ pub struct ClientAccess {
     /// `true` if the client may send tokens, because nobody can eavesdrop on the connection.
     takes_tokens: bool,
     failed: bool,
-    /// `true` after a check of the client's right to take jobs from all watched tubes. `watch` checks each later tube.
+    /// `true` once the right to take jobs has been checked for all watched tubes. `watch` checks each later tube.
     pub watched_are_checked: bool,
 }
 

@@ -22,8 +22,8 @@ pub enum Side {
 
 pub struct Ready(UnixStream);
 
-/// Returns immediately in the background process. The original process first waits until the background process is
-/// ready or has exited, and gets the corresponding exit code.
+/// Returns immediately in the background process. In the original process, waits until the background process is ready
+/// or has exited, and returns the exit code.
 #[allow(unsafe_code)]
 pub fn detach() -> io::Result<Side> {
     let (mut here, there) = UnixStream::pair()?;
@@ -173,7 +173,7 @@ impl Parent {
 }
 
 /// A process of another session cannot have started this process, unless this process has created its own session. A
-/// parent ID of 1 proves nothing, because the first process of a container can start servers.
+/// parent ID of 1 does not prove a change of the parent, because the first process of a container can start servers.
 fn is_reparented(parent: Pid) -> bool {
     let session = getsid(None);
     session != Ok(getpid()) && getsid(Some(parent)) != session

@@ -16,7 +16,7 @@ use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::{Handle, Signals};
 
-/// Returns `None` if a signal requests the end of the process, or an exit code and a message on failure. With
+/// Returns `None` if a signal requests the end of the process. An error consists of an exit code and a message. With
 /// `reloads`, SIGHUP is ignored, because a standby has no files to reload.
 pub fn stand_by(
     cluster: &Cluster,
@@ -104,7 +104,7 @@ impl Follower {
     }
 }
 
-/// Starts a server without a queue, which reports the standby role on the HTTP addresses. If a relay listens on the TCP
+/// Starts a server that has no queue and reports the standby role on the HTTP addresses. If a relay listens on the TCP
 /// addresses, this server uses a separate port.
 fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {

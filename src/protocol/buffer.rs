@@ -13,7 +13,7 @@ use crate::engine::{BodyRef, COPY_MAX};
 const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
-/// A buffer gets another reply if it has at least this many free bytes. A longer reply can exceed [`CHUNK`].
+/// A buffer gets another reply if it has at least this many free bytes. A longer reply can make it exceed [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 /// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;

@@ -73,7 +73,7 @@ pub fn check(command: &impl ProtocolCommand, id: Option<CommandId>, at: &mut usi
     Some(made)
 }
 
-/// The right to any tube suffices for a job that does not exist.
+/// If the job does not exist, the right to at least one tube suffices.
 fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
     let Some(job) = id.and_then(|id| engine.any_job(id)) else {
         let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);
@@ -107,13 +107,13 @@ fn each<T>(
     Some(Ok(()))
 }
 
-/// Checks a single deletion of a batch again, because the job may have moved after the check of the whole batch.
+/// Checks one deletion in a batch again, because the job may have moved after the check of the whole batch.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// Checks the tubes only once: watching requires the right, and a client that loses a right is disconnected.
+/// Checks the tubes only once: watching requires the same right, and a client that loses a right is disconnected.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Some(Ok(()));

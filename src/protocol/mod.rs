@@ -144,7 +144,7 @@ pub struct Latencies {
 
 pub trait Host: Send + Sync {
     fn facts(&self) -> &Facts;
-    /// Only called for replies that contain the usage.
+    /// Called only for replies that contain usage statistics.
     fn usage(&self) -> Usage;
     fn latencies(&self) -> Latencies {
         Latencies::default()

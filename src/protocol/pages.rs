@@ -31,7 +31,7 @@ impl Order {
 
 type Key = (u64, Box<[u8]>);
 
-/// The position of a page's last item. The next page starts after it, even if the item no longer exists.
+/// The position of a page's last item. The next page starts after this position, even if the item no longer exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
     pub value: u64,

@@ -224,7 +224,7 @@ mod tests {
         assert!(!self::admission(10, None).keep_descriptors(20, 8, 28));
     }
 
-    /// Clients that reconnect while the server starts already use descriptors.
+    /// While the server starts, reconnecting clients already use descriptors.
     #[test]
     fn early_connections_do_not_lower_the_limit() {
         let admission = admission(10, None);

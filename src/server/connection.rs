@@ -49,7 +49,7 @@ const FIRST_BUFFER: usize = 4 * 1024;
 /// Maximum size of a thread's buffer. Larger reads go directly into the body of a job.
 const LAST_BUFFER: usize = 256 * 1024;
 
-/// Maximum commands in a shared turn, because the first reply is sent only after the last command.
+/// Limits the commands in a shared turn, because the first reply is sent only after the last command.
 pub const MAX_SHARES: usize = 8;
 
 #[derive(Default)]
@@ -119,7 +119,7 @@ pub struct Readiness {
     pub writable: bool,
     /// `true` if the peer has sent urgent data. A read that stops at the urgent mark is short even if data follows.
     pub urgent: bool,
-    /// `true` if the peer has closed its sending side. The server may not have read all earlier bytes yet.
+    /// `true` if the peer has closed its sending side. The server might not have read all earlier bytes yet.
     pub half_closed: bool,
     /// `true` if no reply can be delivered, because the peer has closed or reset the connection.
     pub gone: bool,
@@ -238,7 +238,7 @@ impl Connection {
                 WriteState::Ended => return Next::Close,
             }
             if self.ready.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
-                // The client can no longer receive the reply. The engine completes its long command later.
+                // The client can no longer receive the reply. The engine completes the client's long command later.
                 return Next::Close;
             }
             // The poller reports new input, so a connection without more input need not be queued.
@@ -549,7 +549,7 @@ impl Connection {
         has_output
     }
 
-    /// Returns `false` if a pending event ends the wait instead.
+    /// Ends the wait of a half-closed client. Returns `false` if a pending event will end the wait.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

@@ -27,7 +27,7 @@ const SLICES: usize = 16;
 /// The maximum number of writes per flush. The owner sends the rest, so that one connection delays no other thread.
 const ROUNDS: usize = 4;
 
-/// Buffers up to this size in bytes are kept: allocating one for each batch would cost more than its commands.
+/// Buffers up to this size in bytes are reused: allocating a buffer costs more than executing a batch's commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// An outbox that uses more bytes than this is freed on another thread.
@@ -38,7 +38,7 @@ const DISCARDED: u64 = 64 * 1024;
 pub struct EventLimits {
     /// The limit for a socket that accepts data.
     pub reading: usize,
-    /// The limit for a socket that accepted nothing at the last attempt.
+    /// The limit for a socket that was full at the last write.
     pub stuck: usize,
 }
 
@@ -89,7 +89,7 @@ enum Peer {
 #[derive(Default)]
 struct Unsent {
     output: Output,
-    /// Bytes charged to the memory account. `leaving` of them will be freed soon, because the client was dropped.
+    /// Bytes charged to the memory account. If the client was dropped, `leaving` of these bytes will be freed soon.
     charged: u64,
     leaving: u64,
     /// The time since which the socket has been full.
@@ -326,7 +326,7 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token as usize));
     }
 
-    /// `more` means that the owner has work and must be notified when it can continue. Otherwise, nothing notifies it.
+    /// `more` means that the owner has more work. Only in this case, the owner is notified when it can continue.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.writer != Writer::None || state.length() > 0;

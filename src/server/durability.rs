@@ -26,7 +26,7 @@ const EARLY_SYNC_BYTES: u64 = 32 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     position: u64,
-    /// `true` if the reply acknowledges a new job or a result. If the disk is failing, only these are withheld.
+    /// `true` if the reply acknowledges a new job or a result. If the disk is failing, only these replies are withheld.
     is_put: bool,
 }
 
@@ -188,7 +188,7 @@ impl Durability {
         }
     }
 
-    /// Returns the number of released replies. If the disk fails, also resumes the commands that wait for log space.
+    /// Returns the number of released replies. If the disk is failing, resumes commands that wait for log space.
     pub fn release(&self, spare: &mut Output) -> usize {
         if self.wal.is_failing() {
             self.space.resume(usize::MAX);
@@ -227,8 +227,8 @@ impl Durability {
         is_due
     }
 
-    /// Returns `true` if a sync may begin. While other syncs run, a sync must write [`EARLY_SYNC_BYTES`] or serve more
-    /// replies than the running syncs, because fewer and larger syncs serve more clients.
+    /// Returns `true` if a sync may begin. While other syncs run, a new sync must write at least [`EARLY_SYNC_BYTES`]
+    /// or release more replies than they do, because fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {

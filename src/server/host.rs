@@ -139,7 +139,7 @@ fn identity() -> String {
 pub type UserError = (u8, String);
 
 /// Restricts the process before threads exist: programs that it executes cannot gain privileges, and other users cannot
-/// access new files unless the mode is set explicitly. A program that embeds the server decides this itself.
+/// access new files unless the mode is set explicitly. A program that embeds the server can set its own restrictions.
 pub fn harden() {
     if let Err(error) = system::forbid_privileges() {
         log::warn!("privileges of other programs cannot be given up: {error}");

@@ -35,7 +35,7 @@ const BACKGROUND_SHARE: u64 = 2;
 const HISTORY_PART: usize = 16;
 const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
-/// The pause after processing deadlines, so that the next round processes several. A single deadline is not delayed.
+/// The pause after processing deadlines, so that the next round processes several. An isolated deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
 /// The interval between reports of the progress of recovery.

@@ -125,7 +125,7 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Reads the input first, because unread input would reset the connection and lose the reply.
+    /// Reads the input first: closing a socket with unread input resets the connection, and the reply could be lost.
     fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);

@@ -61,7 +61,7 @@ struct Logger(Mutex<OpenTarget, LOG_LINES>);
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
-/// `verbosity` counts the `-V` options: 0 logs warnings and rare events, 1 also connections, 2 also commands.
+/// `verbosity` counts the `-V` options: 0 logs warnings and rare events, 1 adds connections, and 2 adds commands.
 pub fn level(verbosity: u32) -> LevelFilter {
     match verbosity {
         0 => LevelFilter::Info,

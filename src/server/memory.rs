@@ -17,10 +17,10 @@ const BUFFERS: u64 = 4;
 /// One connection can use 1/`SHARE` of the remaining buffer space, so that some space is left for others.
 const SHARE: u64 = 8;
 
-/// This many bytes can be read without free memory, because a command that frees memory must be read first.
+/// This many bytes can be read even if no memory is free, because a command that frees memory must be read first.
 pub const MIN_READ: usize = 4 * 1024;
 
-/// Each time the account grows by this many bytes, the system's memory is checked: some limits are unknown.
+/// After each growth by this many bytes, a trial allocation checks for system limits that the server does not know.
 const TRIAL: u64 = 2 << 20;
 
 /// After the system ran out of memory, clients must free this many bytes before more memory is used.
@@ -47,8 +47,8 @@ const MIN_ROOM: u64 = 128 * 1024;
 /// While memory counts as exhausted, a new connection is accepted only if the system can allocate this many bytes.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// A growing table doubles its size, so the system must have `SPARE` bytes and a quarter of the account (at most
-/// `MAX_SPARE` bytes).
+/// A growing table doubles its size, so the system must be able to provide `SPARE` bytes plus a quarter of the account
+/// (at most `MAX_SPARE` bytes).
 const SPARE: u64 = 4 << 20;
 const MAX_SPARE: u64 = 256 << 20;
 
@@ -206,7 +206,7 @@ impl Memory {
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks that the system has memory until the next check, plus a reserve. Must not be called concurrently.
+    /// Checks that the system has enough memory until the next check, plus a reserve. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);

@@ -79,7 +79,7 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The number of descriptors for files that the binlog and reloads open after the start.
+/// The number of descriptors for files that the binlog and reloads open after startup.
 const LOG_DESCRIPTORS: usize = 8;
 
 /// The number of recounts if too few descriptors seem free: a connection can have a descriptor before it is counted.
@@ -205,7 +205,7 @@ impl Server {
         Server::launch(config, Clock::system(), inherited, None)
     }
 
-    /// Starts a server whose time only changes when [`ManualClock::advance`] is called, so testing a delay of an hour
+    /// Starts a server whose time changes only when [`ManualClock::advance`] is called, so testing a delay of an hour
     /// takes no time.
     ///
     /// Timeouts on this server do not expire by themselves: [`Client::reserve`](crate::Client::reserve) returns when a
@@ -365,8 +365,8 @@ impl Server {
         }
     }
 
-    /// Stops the server unless it has stopped. Closes the listeners, sends pending replies for at most one second,
-    /// closes all connections, and then returns.
+    /// Stops the server unless it has already stopped. Closes the listeners, sends pending replies for at most one
+    /// second, closes all connections, and then returns.
     pub fn stop(&self) {
         self.running.lock().stop();
     }
@@ -444,7 +444,7 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
 
 fn bind_first(name: (&str, u16), tls: bool) -> io::Result<Bound> {
     let mut failed = None;
-    // During boot, name servers may not be reachable yet.
+    // During boot, name servers might not be reachable yet.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
         match Bound::tcp(address, tls) {

@@ -54,7 +54,7 @@ const MAX_SHORTAGE: Duration = Duration::from_secs(5);
 /// A new access file is applied to this many connections before other work continues.
 const RENEWALS: usize = 1024;
 
-/// Maximum connections dropped in one batch.
+/// The maximum number of connections dropped in one batch.
 const DROPPED: usize = 64;
 
 /// A thread builds at most this many long lists at once, because each list can use much memory.
@@ -128,7 +128,7 @@ impl PoolThread {
         })
     }
 
-    /// Serves one queued connection between two polls, so a client with one command waits for at most one connection.
+    /// Serves one queued connection between polls, so a client with one command waits for at most one other connection.
     pub fn run(mut self: Box<Self>, relief: &Relief) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
@@ -173,7 +173,7 @@ impl PoolThread {
     }
 
     /// Returns `Break` on [`Message::Stop`]. `has_messages` is `true` if the inbox may contain messages without an
-    /// event of the waker, because senders do not wake a thread that is awake.
+    /// event from the waker, because senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
         // If many connections are active, give each connection fewer steps to limit the delay of the last one.
         let count = events.iter().count();
@@ -263,7 +263,7 @@ impl PoolThread {
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns the connections to drop, sorted. An item contains `true` if unauthenticated, bytes, idle time, and key.
+    /// Returns the connections in the order in which to drop them, as (unauthenticated, bytes, idle time, key).
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
@@ -277,7 +277,7 @@ impl PoolThread {
         heavy
     }
 
-    /// Also sends delayed replies. Returns the time until the next check.
+    /// Closes connections that authenticate too late, and sends delayed replies. Returns the time until the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
             let probation = self.connections.get(number).and_then(|connection| connection.probation.as_ref());
@@ -324,7 +324,7 @@ impl PoolThread {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // The arrivals form a queue, so adopt earlier connections first. The poller reports these separately.
+            // The arrivals form a queue, so adopt earlier connections first. Each of them has its own event.
             loop {
                 let (arrival, is_match) = self.arrivals.take(token)?;
                 self.register(arrival);
@@ -608,7 +608,7 @@ mod tests {
     use crate::protocol::Host;
     use crate::settings::config::Config;
 
-    /// More than the memory of the whole test process, because the process size is limited as well.
+    /// The memory limit. Exceeds the memory of the test process, because the limit also applies to the process size.
     const MAX: u64 = 2 << 30;
     const CLIENTS: usize = 270;
 

@@ -88,7 +88,7 @@ impl Running {
         self.owners.iter().for_each(|owner| owner.send(Message::Renew(table.clone())));
     }
 
-    /// One thread can create work for another thread, so all threads are asked twice.
+    /// One thread can create work for another thread, so this function waits for all threads twice.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         let accepted = || self.hub.with_engine(|engine, _| engine.total_connections());

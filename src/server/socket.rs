@@ -24,7 +24,7 @@ const BACKLOG: i32 = 1024;
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// One thread reads while any thread may write. A Unix socket is also a `TcpStream`: the system calls are the same.
+/// One thread reads while any thread may write. Unix sockets also use `TcpStream`: the system calls are the same.
 pub struct Stream(TcpStream);
 
 impl Stream {
@@ -226,7 +226,7 @@ impl Listener {
         }
     }
 
-    /// Connects to an inherited socket instead of shutting it down, because the next server needs it.
+    /// Connects to an inherited socket instead of shutting it down, because the next server needs the socket.
     pub fn wake(&self, inherited: bool) {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {

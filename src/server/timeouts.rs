@@ -1,5 +1,5 @@
-//! The time limits of the connections of one pool thread, and their order of eviction. Must not access sockets or the
-//! engine: the thread reports the state of its connections.
+//! The time limits for one pool thread's connections, and the order in which connections are evicted. Must not access
+//! sockets or the engine: the thread reports the state of its connections.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub type HttpState = (u64, AwaitedPart);
 pub struct HttpConnection {
     pub number: usize,
     seen: HttpState,
-    /// The start of the wait. A part of a body or reply does not restart it, so a slow client cannot stay forever.
+    /// The start of the wait. Parts of a body or reply do not restart the wait, so slow clients cannot stay forever.
     since: Instant,
     limit: Duration,
 }
@@ -68,12 +68,12 @@ impl HttpConnection {
         };
     }
 
-    /// `true` if the client has sent a request, and no wrong token.
+    /// `true` if the client has sent a request, but no wrong token.
     pub fn is_used(&self) -> bool {
         self.seen.0 > 0 && self.seen.1 != AwaitedPart::Delay
     }
 
-    /// Connections with lower ranks are evicted first. Returns `None` if the server owes a reply.
+    /// Connections with lower ranks are evicted first. Returns `None` if the client is waiting for the server.
     pub fn rank(&self, now: Instant) -> Option<(usize, Instant)> {
         let is_fresh = now.saturating_duration_since(self.since) < FRESH;
         let rank = match self.seen {
@@ -135,7 +135,7 @@ const CHECKS: u64 = 12;
 
 const BATCH: usize = 256;
 
-/// Maximum connections closed per batch. Closing one takes about 40 µs.
+/// The maximum number of connections closed per batch. Closing a connection takes about 40 µs.
 pub const MAX_CLOSED: usize = 16;
 
 const MIN_INTERVAL: Span = Span::from_millis(1);

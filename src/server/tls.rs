@@ -49,8 +49,8 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Returns the relative cost of a cipher suite on this machine. The server selects the client's cheapest suite: clients
-/// often prefer AES-256 with SHA-384, but processors have no instructions for SHA-384. All suites are secure.
+/// Returns the relative cost of a cipher suite on this machine. The server selects the cheapest suite that the client
+/// offers: clients often prefer AES-256 with SHA-384, but few processors accelerate SHA-384. All are secure.
 fn cost(suite: CipherSuite) -> u8 {
     use CipherSuite::*;
     match suite {
@@ -73,7 +73,7 @@ fn has_aes() -> bool {
     return false;
 }
 
-/// Returns the DNS names, or the common names if there are none, in lower case.
+/// Returns the DNS names, or the common names if there are no DNS names, in lower case.
 pub fn names(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let alternatives = certificate.subject_alternative_name().ok().flatten();
@@ -112,7 +112,7 @@ const SEAL: usize = 64 * 1024;
 
 const READ: usize = 64 * 1024;
 
-/// The maximum number of unsent bytes of the TLS layer. A peer that reads too slowly is disconnected.
+/// The maximum number of unsent bytes of the TLS layer. A peer that causes more by not reading is disconnected.
 const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {

@@ -13,7 +13,7 @@ use crate::shared::system;
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 /// The default port of the Gearman protocol.
 pub const GEARMAN_PORT: u16 = 4730;
-/// The upper limit of `max_job_size`, in bytes, as in beanstalkd.
+/// The upper limit on `max_job_size`, in bytes, as in beanstalkd.
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 
 /// The number of open files that are reserved for listeners, pollers, the binlog, and [`LOCAL_CONNECTIONS`]. At most
@@ -108,7 +108,7 @@ pub struct Config {
     pub http_token: Option<PathBuf>,
     /// Settings of individual protocols, such as the maximum size of a Gearman packet.
     pub protocols: crate::protocol::ProtocolSettings,
-    /// Stops the server when no jobs are left after a call of [`crate::Server::drain`].
+    /// Stops the server when no jobs are left after a call to [`crate::Server::drain`].
     pub ends_when_drained: bool,
     /// The prefix of Gearman job handles. `None` means `H:` and the host name.
     pub handle_prefix: Option<String>,
@@ -155,7 +155,7 @@ pub struct Config {
     pub idle_timeout: Option<u32>,
     /// The settings of TCP keepalive, for the detection of lost peers.
     pub keepalive: Keepalive,
-    /// The limit, in bytes, for the memory of jobs, tubes, watches, received commands and unread replies. At the limit,
+    /// The limit, in bytes, on the memory of jobs, tubes, watches, received commands and unread replies. At the limit,
     /// the server refuses commands that need more memory, does not read from clients with large buffers, and
     /// disconnects clients that do not read.
     pub max_memory: u64,

@@ -329,7 +329,7 @@ mod tests {
         }
     }
 
-    /// gearmand 1.1 expresses the lack of a limit as 0, and gearmand 2.0 as -1.
+    /// In gearmand 1.1, 0 means no limit. In gearmand 2.0, -1 means no limit.
     #[test]
     fn tries_have_no_limit_with_0_and_with_minus_1() {
         for (line, tries) in [("-j -1", None), ("--job-retries=-1", None), ("-j 0", None), ("-j 2", Some(2))] {

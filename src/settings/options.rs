@@ -1,4 +1,4 @@
-//! The table of the server's options, for the parser, the usage, and the test of the man page. Must not act on options.
+//! The table of the server's options, for the parser, the usage message, and man page tests. Must not act on options.
 //!
 //! The options of beanstalkd keep their meaning, and have long names as well.
 
@@ -115,7 +115,7 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("h,help", "", "print this help and exit", |_, _| Ok(())),
 ];
 
-/// The long name of an option, and the heading that precedes the option.
+/// The long name of an option, and the heading that precedes the option in the usage message.
 const HEADINGS: [(&str, &str); 6] = [
     ("listen", "Network options"),
     ("max-job-size", "Limits"),
@@ -353,7 +353,7 @@ fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns `true` for `first` and `false` for `second`. For another text, the error contains `what`.
+/// Returns `true` for `first` and `false` for `second`. For any other string, the error contains `what`.
 fn choice(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
     if text != first && text != second {
         return Err(format!("invalid {what}: {text}; must be {first} or {second}"));

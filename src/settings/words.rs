@@ -21,7 +21,7 @@ const fn text(bytes: &'static [u8]) -> &'static str {
     }
 }
 
-/// `name` is the long name, optionally after a letter and a comma, as in `p,port`. `value` is empty for an option
+/// `name` is the long name, optionally preceded by a letter and a comma, as in `p,port`. `value` is empty for an option
 /// without a value, and begins with an equals sign if the value can be omitted.
 pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'static str, apply: A) -> Flag<A> {
     let (short, long) = match name.as_bytes() {

@@ -53,7 +53,7 @@ impl FilePlace {
         loop {
             let is_safe = can_only_root_change(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // A link in /proc to an open file, to which /dev/stdout leads, might not contain a path.
+            // For example, /dev/stdout leads to a link in /proc whose text might not be a path.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             is_fixed &= is_safe || rest.is_empty();
             match readlinkat(&folder, name.as_os_str()) {
@@ -209,8 +209,8 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     Ok(file)
 }
 
-/// Calls `bind`, which creates the socket file `path`, and gives the file the mode `mode`. As root, changes the umask,
-/// because the path could already lead to another file when `bind` returns.
+/// Calls `bind`, which creates the socket file `path`, and gives the file the mode `mode`. As root, changes the umask
+/// instead, because the path could already lead to another file when `bind` returns.
 pub fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if !geteuid().is_root() {
         return bind().and_then(|()| std::fs::set_permissions(path, Permissions::from_mode(mode)));
@@ -290,7 +290,7 @@ mod tests {
         });
     }
 
-    /// Another user, who owns the directory above the socket's directory, replaces the latter with a link.
+    /// Another user, who owns the parent of the socket's directory, replaces the socket's directory with a link.
     #[test]
     fn root_creates_a_socket_only_in_the_directory_that_it_has_checked() {
         with_folder("fixed", |top| {

@@ -154,7 +154,7 @@ impl<'d> Part<'d> {
         self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
     }
 
-    /// The number is a nonnegative integer or a string of digits.
+    /// Accepts a nonnegative integer or a string of digits.
     pub fn number(self) -> Option<u64> {
         match self.0 {
             Value::Number((number, _)) => number.parse().ok(),

@@ -113,7 +113,7 @@ impl Add<Duration> for Moment {
 
 #[derive(Debug)]
 pub struct Lease {
-    /// The end of the lease in nanoseconds as in [`Moment`], 0 if the lease was ended permanently, or [`ENDLESS`].
+    /// The end of the lease in nanoseconds as a [`Moment`], 0 if the lease was ended permanently, or [`ENDLESS`].
     until: AtomicU64,
 }
 

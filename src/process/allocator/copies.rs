@@ -1,5 +1,5 @@
-//! `memcpy` and `memmove` for static programs on x86-64. musl copies with `rep movsq`, which takes 20 to 40 cycles to
-//! start. This is too slow for the dozens of short copies that each command of a client needs.
+//! `memcpy` and `memmove` for static x86-64 programs. musl copies with `rep movsq`, which takes 20 to 40 cycles to
+//! start. This startup time is too long for the dozens of short copies that each client command needs.
 
 use std::arch::global_asm;
 
@@ -19,9 +19,9 @@ macro_rules! names {
 }
 
 // rdi is the destination, rsi the source, and rdx the length. Returns the destination in rax. A copy of up to 128 bytes
-// loads all bytes from both ends before it stores any, so overlaps and lengths between powers of two need no loop. A
-// longer copy loads both ends first and stores them last. A loop copies the bytes between the ends to aligned
-// addresses, in the direction that reads source bytes before overwriting them.
+// loads all bytes before it stores any, so source and destination may overlap. Loads from both ends may also overlap,
+// so lengths between powers of two need no loop. A longer copy loads both ends first and stores them last. A loop
+// copies the rest to aligned addresses, in the direction that reads source bytes before overwriting them.
 global_asm!(
     ".pushsection .text.beanpole_copy, \"ax\", @progbits",
     ".p2align 6",

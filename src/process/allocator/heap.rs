@@ -49,7 +49,7 @@ fn is_large(layout: Layout) -> bool {
 }
 
 // SAFETY: the layout determines whether a block has its own mapping. Callers free a block with the layout of its
-// allocation, so mapped blocks are unmapped, and dlmalloc frees only its own blocks, always under the lock.
+// allocation, so mapped blocks are unmapped, and dlmalloc frees only its own blocks. The lock protects dlmalloc.
 unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)] // called in hundreds of places
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -1,4 +1,4 @@
-//! The settings of glibc's malloc, and the choice of our own allocator with musl, whose malloc is slow. By default,
+//! The settings of glibc's malloc, and our own allocator for programs with musl, whose malloc is slow. By default,
 //! glibc raises its mmap threshold when a large block is freed, and then allocates large blocks from a heap. A heap
 //! returns no memory below a live block, so the memory of a queue with many jobs would never return to the system.
 
@@ -14,7 +14,7 @@ mod heap;
 static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 
 /// Free bytes that every heap keeps at its end. malloc uses them before it maps a block, so a few bodies above the mmap
-/// threshold need no mapping, which would cost several times as much as processing the job.
+/// threshold need no mapping, which would cost several times as much as processing a job.
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 
@@ -27,15 +27,15 @@ pub fn configure(is_limited: bool) {
     // SAFETY: the calls set numbers inside malloc, under its own lock. Unknown or invalid values are ignored.
     unsafe {
         // Larger blocks are mapped separately, and return to the system when freed. The threshold is below the usual
-        // size of growing tables and buffers, but above the default size limit of bodies, because mapping bodies would
+        // size of growing tables and buffers, but above the default limit on body sizes, because mapping bodies would
         // be slow. Setting a threshold also disables its automatic adjustment.
         mallopt(M_MMAP_THRESHOLD, 64 * 1024);
-        // If a heap has more free bytes at its end, malloc returns them to the system. With a smaller threshold, malloc
-        // would return memory and request it again every few bodies.
+        // If a heap has more free bytes than this at its end, malloc returns them to the system. With a smaller
+        // threshold, malloc would return memory and request it again every few bodies.
         mallopt(M_TRIM_THRESHOLD, 2 * 1024 * 1024);
         mallopt(M_TOP_PAD, TOP_PAD);
-        // `malloc_trim` would not return memory at the end of a thread's heap if it had to merge freed small blocks, so
-        // merge them immediately.
+        // Merge freed small blocks immediately: if `malloc_trim` has to merge them, it does not return memory at the
+        // end of a thread's heap.
         mallopt(M_MXFAST, 0);
         if is_limited {
             mallopt(M_ARENA_MAX, 1);

@@ -77,7 +77,7 @@ pub enum Command {
     Fail { id: JobId, pri: Priority, reason: Body },
     ReserveMode(ReserveMode),
     Auth(Digest),
-    // Small, because thousands of these commands can be queued. `execute` converts each to `Long::Stats`.
+    // Has no data, because a client can queue thousands of these commands. `execute` converts each to `Long::Stats`.
     Stats,
     Long(Box<Long>),
     Quit,

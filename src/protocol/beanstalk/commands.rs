@@ -157,7 +157,7 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
 }
 
 impl CommandRow {
-    /// The maximum length in bytes with CR LF. beanstalkd's commands exceed `MAX_LINE` only with tags or quoted names.
+    /// Returns the length limit in bytes with CR LF. beanstalkd's commands exceed `MAX_LINE` only with tags or quotes.
     pub fn longest(&self, extensions: Extensions) -> usize {
         match self.name {
             CommandName::Put if extensions != Extensions::NONE => MAX_PUT_LINE,

@@ -201,7 +201,7 @@ fn read_tag(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// Returns `true` if the tags suit a schedule, which needs a key and has no dependencies or failed tries.
+/// Returns `true` if the tags are valid for a schedule, which needs a key and has no dependencies or failed tries.
 fn may_recur(tags: &Tags) -> bool {
     let is_independent = tags.options.groups.iter().all(|tag| tag.tie == Tie::Member);
     tags.options.dedup_key != DedupKey::None
@@ -210,7 +210,7 @@ fn may_recur(tags: &Tags) -> bool {
         && tags.options.reason.is_none()
 }
 
-/// Parses a name such as `@daily`, or five fields. Spaces separate the fields if the text is quoted, otherwise commas.
+/// Parses a name such as `@daily`, or five fields, which are separated by spaces in quotes, and by commas otherwise.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,

@@ -99,7 +99,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
         let next = registry.next(cursor.next);
         let begun = cursor.functions.map(|(worker, _)| worker);
         if begun.is_some() && begun != next.map(|(client, _)| engine.handle(client)) {
-            // The connection closed in the middle of its line.
+            // The connection closed before its line was complete.
             out.text().push(b'\n');
             cursor.functions = None;
         }

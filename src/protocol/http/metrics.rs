@@ -471,7 +471,7 @@ mod tests {
             let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
             let answer = scrape.advance(&mut context);
             turns += 1;
-            // The cost of the last tube can exceed the limit.
+            // The last tube of a turn can exceed the limit.
             assert!(engine.steps().used() <= STEPS + 160, "{} steps in one turn", engine.steps().used());
             if let Some(answer) = answer {
                 break answer.expect("figures").1;

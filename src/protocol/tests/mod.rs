@@ -411,7 +411,7 @@ const CHANGES: [WorldChange; 25] = [
     }),
 ];
 
-/// Executes a row's command in parts of at most `steps` engine steps, and applies the change before the part `at`.
+/// Executes a row's command in parts of at most `steps` engine steps, and applies the change before part number `at`.
 fn execute_row(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize, u64)) -> BTreeSet<String> {
     let mut world = World::new(used);
     let request = (row.begin)(&mut world).map(|bytes| world.decode(world.requester, &bytes));
@@ -492,7 +492,7 @@ fn lists_of_many_connections_delay_nobody() {
             next = Some(*rest);
         }
         turns += 1;
-        // The last connection of a turn can exceed the limit, as can sorting the page of 1,000 connections.
+        // The last connection of a turn and the sorting of 1,000 connections can exceed the limit.
         assert!(world.engine.steps().used() <= STEPS + 64 + 1000, "{} steps", world.engine.steps().used());
     }
     let text = String::from_utf8_lossy(&world.peers[requester].received).into_owned();

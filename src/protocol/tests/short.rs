@@ -6,8 +6,8 @@
 use super::rows::packet;
 use super::*;
 
-/// The name of each command, and the requests that lead to this command. Only the last request is measured. Words in
-/// braces are replaced by the ID of a job in this state. Gearman packets are a kind and arguments, separated by commas.
+/// The name of each command, and the requests that lead to this command. Only the last request is measured. A state in
+/// braces is replaced by the ID of a job in this state. Gearman packets are a kind and arguments, separated by commas.
 const SHORT: &[(&str, &str)] = &[
     ("beanstalk Put", "put 0 0 10 1 tub:t\r\nx\r\n"),
     ("beanstalk Refused", "put 0 0 10 1\r\nxxx"),
@@ -127,7 +127,7 @@ fn command_name(request: &Request) -> String {
     }
 }
 
-/// The maximum work of a command that takes one turn, in engine steps: notifications of a few clients.
+/// The maximum work of a command that takes one turn, in engine steps: enough to notify a few clients.
 const MAX_STEPS: u64 = 4 * 32;
 
 #[test]

@@ -83,7 +83,7 @@ pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
     text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok()).map(engine_priority).ok_or(reply::INVALID_PRIORITY)
 }
 
-/// Workq serves the largest priority first, and the engine the smallest.
+/// Workq serves the largest priority first, but the engine serves the smallest first.
 pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }

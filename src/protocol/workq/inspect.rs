@@ -116,8 +116,8 @@ pub fn ttr_of(engine: &Engine, job: &Job) -> u64 {
     millis(engine.lease_of(job)).min(MAX_TTR)
 }
 
-/// Returns the time to live in milliseconds, or 0 if there is none. [`Span::MAX`] in a job of `add` or `schedule` is a
-/// time beyond the clock's range, and is shown as [`u64::MAX`].
+/// Returns the time to live in milliseconds, or 0 if there is none. In a job from `add` or `schedule`, [`Span::MAX`]
+/// stands for a time beyond the clock's range, and is shown as [`u64::MAX`].
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),

@@ -1,5 +1,5 @@
-//! Turns that several connections share. With many pool threads, the engine's lock and data would otherwise move
-//! between processors for the turn of each connection.
+//! Turns that several connections share. If each connection had its own turn, many pool threads would often move the
+//! engine's lock and data between processors.
 
 use slab::Slab;
 

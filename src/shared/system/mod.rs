@@ -30,7 +30,7 @@ fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Resu
     Ok(length as usize / size_of::<u32>())
 }
 
-/// The usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
+/// The usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest is fragmented.
 const NARROW_ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
 /// Raises the limit on open files. Without permission, the old limit stays in effect.
