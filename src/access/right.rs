@@ -30,7 +30,7 @@ impl Right {
 pub enum Scope {
     /// Every client in the access file can execute the command.
     Open,
-    /// The right to one tube suffices, because the command affects only tubes for which the client has the right.
+    /// The right to at least one tube suffices, because the command affects only tubes to which the client has rights.
     AnyTube,
     #[default]
     AllTubes,

@@ -16,8 +16,8 @@ use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::{Handle, Signals};
 
-/// Returns `None` if a signal requests the end of the process. An error consists of an exit code and a message. With
-/// `reloads`, SIGHUP is ignored, because a standby has no files to reload.
+/// Returns `None` if a signal requests the end of the process. An error consists of an exit code and a message. A
+/// standby ignores SIGHUP under a service manager, or if SIGHUP reloads files of an active server (`reloads`).
 pub fn stand_by(
     cluster: &Cluster,
     settings: &Settings,

@@ -13,7 +13,7 @@ use crate::engine::{BodyRef, COPY_MAX};
 const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
-/// A buffer gets another reply if it has at least this many free bytes. A longer reply can make it exceed [`CHUNK`].
+/// A buffer with at least this many free bytes gets another reply. A longer reply can make the buffer exceed [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 /// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;
@@ -38,7 +38,7 @@ impl Chunk {
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Chunk>,
-    /// The number of bytes at the start of the first chunk that have been sent.
+    /// The number of sent bytes at the start of the first chunk.
     sent: usize,
     /// Sums over all chunks except the last, which can grow. Stored, because every reply needs the total length.
     settled: Sums,

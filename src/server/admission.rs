@@ -298,7 +298,7 @@ mod tests {
         admission.admit(&far, true).expect("a place");
         assert_eq!(evict(0, &mut old, 1, at(2000)), []);
         assert_eq!(evict(0, &mut old, 1, at(3999)), []);
-        // The time limit for sparing used connections restarts, because a client leaves.
+        // The time limit for sparing used connections restarts, because a client has left.
         admission.leave(&far, true);
         admission.admit(&far, true).expect("a place");
         assert_eq!(evict(0, &mut old, 1, at(4000)), []);

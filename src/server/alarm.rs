@@ -7,7 +7,7 @@ use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
 pub struct Alarm {
-    /// In nanoseconds. Only changed while `stop` is locked.
+    /// In nanoseconds. Changed only while `stop` is locked.
     at: AtomicU64,
     stop: LeafMutex<bool>,
     changed: Condvar,

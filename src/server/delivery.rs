@@ -150,8 +150,8 @@ impl OutboxState {
         }
     }
 
-    /// Returns `true` if the owner must be notified. Freeing the output may be slow, so the output is freed with the
-    /// connection.
+    /// Drops the client. Returns `true` if the owner must be notified. Freeing the output may be slow, so the output is
+    /// freed with the connection.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
         self.give_up(Peer::Dropped)
@@ -326,7 +326,7 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token as usize));
     }
 
-    /// `more` means that the owner has more work. Only in this case, the owner is notified when it can continue.
+    /// `more` means that the owner has more work. Only in this case is the owner notified when it can continue.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.writer != Writer::None || state.length() > 0;
@@ -495,7 +495,7 @@ fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
 }
 
 pub enum Message {
-    /// The connection can continue. Harmless if another connection has the number by now.
+    /// The connection can continue. Harmless if another connection now has the number.
     Resume(usize),
     Renew(Arc<AccessTable>),
     /// Drop the sender when all earlier input and messages have been processed.

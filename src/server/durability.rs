@@ -17,7 +17,7 @@ use crate::protocol::{Output, Request};
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 
-/// Records on which no reply depends are synced after at most this time.
+/// With `-f0`, records on which no reply depends are synced after at most this time.
 const MAX_UNSYNCED: Duration = Duration::from_millis(50);
 
 /// More unsynced bytes start a sync even while other syncs are running.
@@ -228,7 +228,7 @@ impl Durability {
     }
 
     /// Returns `true` if a sync may begin. While other syncs run, a new sync must write at least [`EARLY_SYNC_BYTES`]
-    /// or release more replies than they do, because fewer and larger syncs serve more clients.
+    /// or release more replies than the running syncs, because fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {

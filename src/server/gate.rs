@@ -1,4 +1,4 @@
-//! Identification of clients, the current access file, and the rate limit of log lines. Must not decide what a client
+//! Identification of clients, the current access file, and the rate limit on log lines. Must not decide what a client
 //! may do, because the module `access` decides this.
 
 use std::fmt;

@@ -23,7 +23,7 @@ pub const MIN_READ: usize = 4 * 1024;
 /// After each growth by this many bytes, a trial allocation checks for system limits that the server does not know.
 const TRIAL: u64 = 2 << 20;
 
-/// After the system ran out of memory, clients must free this many bytes before more memory is used.
+/// After the system runs out of memory, no more is used until this many bytes are freed or a trial allocation succeeds.
 const MIN_TRIAL: u64 = 128 * 1024;
 
 /// Freed bytes are returned to the system if they exceed both this number and half of the peak.

@@ -60,7 +60,7 @@ const DROPPED: usize = 64;
 /// A thread builds at most this many long lists at once, because each list can use much memory.
 const LISTS: usize = 4;
 
-/// Connections that use fewer bytes than this are not dropped when memory is short.
+/// Connections that use at most this many bytes are not dropped when memory is short.
 const MIN_DROPPED: u64 = 4 * 1024;
 
 /// The time limit for sending pending replies when the server stops.
@@ -324,7 +324,7 @@ impl PoolThread {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // The arrivals form a queue, so adopt earlier connections first. Each of them has its own event.
+            // The arrivals form a queue, so adopt earlier connections first. Each connection has its own event.
             loop {
                 let (arrival, is_match) = self.arrivals.take(token)?;
                 self.register(arrival);

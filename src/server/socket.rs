@@ -131,7 +131,7 @@ pub struct SocketFile {
     entry: FileEntry,
 }
 
-/// A Unix socket already listens, because another server would otherwise consider the socket dead.
+/// A bound socket. Unix sockets already listen, because other servers would otherwise consider the socket dead.
 pub struct Bound {
     socket: Socket,
     file: Option<SocketFile>,
@@ -160,7 +160,7 @@ impl Bound {
         let fixed = place.fixed_path(path);
         // The lock serializes servers that find the same dead socket: the second server finds the first one's socket.
         let _lock = lock_directory(&place, path);
-        // If the status is unknown for another reason, `bind` also fails.
+        // If the status is unknown although the file exists, `bind` also fails.
         if let Ok(found) = place.status() {
             if found.st_mode & S_IFMT != S_IFSOCK {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));

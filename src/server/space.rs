@@ -35,7 +35,7 @@ pub struct SpaceRequest {
 pub struct Space {
     pub(super) state: LeafMutex<SpaceState>,
     changed: Condvar,
-    /// Bytes for resumed connections that have not used them yet. Only changed while `state` is locked.
+    /// Bytes for resumed connections that have not used them yet. Changed only while `state` is locked.
     pub(super) reserved: AtomicU64,
 }
 

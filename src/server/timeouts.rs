@@ -211,7 +211,7 @@ impl Idle {
         let state = &mut self.connections[number];
         if std::mem::take(&mut state.is_active) || busy {
             state.since = now;
-            // The client may wait for a job by now. The next check detects this.
+            // The client might already be waiting for a job. The next check detects the wait.
             state.engaged = true;
             return false;
         }
@@ -236,7 +236,7 @@ impl Idle {
 
 #[derive(Default)]
 pub struct Probation {
-    /// The deadline and number of each unauthenticated connection. Another connection may have the number by now.
+    /// The deadline and number of each unauthenticated connection. Another connection may now have the number.
     unauthenticated: VecDeque<(Instant, usize)>,
     delayed: VecDeque<(Instant, Arc<Outbox>)>,
 }

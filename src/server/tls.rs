@@ -50,7 +50,7 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
 }
 
 /// Returns the relative cost of a cipher suite on this machine. The server selects the cheapest suite that the client
-/// offers: clients often prefer AES-256 with SHA-384, but few processors accelerate SHA-384. All are secure.
+/// offers: clients often prefer AES-256 with SHA-384, but few processors accelerate SHA-384. All suites are secure.
 fn cost(suite: CipherSuite) -> u8 {
     use CipherSuite::*;
     match suite {
@@ -112,7 +112,7 @@ const SEAL: usize = 64 * 1024;
 
 const READ: usize = 64 * 1024;
 
-/// The maximum number of unsent bytes of the TLS layer. A peer that causes more by not reading is disconnected.
+/// The maximum number of unsent bytes of the TLS layer. A peer that exceeds the limit by not reading is disconnected.
 const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {
@@ -171,7 +171,7 @@ impl TlsSession {
         self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
     }
 
-    /// Reads about `max` bytes once, and passes the plaintext to `take`. Sends replies of the TLS layer.
+    /// Reads at most `max` bytes once, and passes the plaintext to `take`. Sends replies of the TLS layer.
     pub fn read(&mut self, stream: &Stream, max: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
         BUFFERS.with_borrow_mut(|buffers| {
             let buffer = &mut buffers.sealed;

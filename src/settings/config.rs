@@ -163,7 +163,7 @@ pub struct Config {
     pub max_output: usize,
     #[doc(hidden)]
     /// A function that returns unused memory of the allocator to the system. The server calls the function after
-    /// clients have freed much memory, at most once a second.
+    /// clients have freed much memory, at most once a second unless a return is urgent.
     pub give_back: Option<fn()>,
     #[doc(hidden)]
     /// A function that returns the resident memory of the process in bytes. While the result exceeds `max_memory` plus

@@ -53,7 +53,7 @@ impl FilePlace {
         loop {
             let is_safe = can_only_root_change(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // For example, /dev/stdout leads to a link in /proc whose text might not be a path.
+            // Let the kernel follow links in /proc: the link behind /dev/stdout, for example, might not contain a path.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             is_fixed &= is_safe || rest.is_empty();
             match readlinkat(&folder, name.as_os_str()) {
@@ -74,7 +74,7 @@ impl FilePlace {
         }
     }
 
-    /// Returns a path of the entry for system calls that take only a path. Even a user who can replace a directory in
+    /// Returns a path to the entry for system calls that accept only a path. Even a user who can replace a directory in
     /// `path` cannot redirect the result, except on systems without /proc.
     pub fn fixed_path(&self, path: &Path) -> PathBuf {
         match OPEN_FILES {

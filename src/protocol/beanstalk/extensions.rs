@@ -210,7 +210,7 @@ fn may_recur(tags: &Tags) -> bool {
         && tags.options.reason.is_none()
 }
 
-/// Parses a name such as `@daily`, or five fields, which are separated by spaces in quotes, and by commas otherwise.
+/// Parses a name such as `@daily`, or five fields, separated by spaces if the text is quoted and by commas otherwise.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,

@@ -374,7 +374,7 @@ fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Fl
     Flow::Next
 }
 
-/// Returns the statistics of a job. Includes the holder only if a client other than `requester` holds the job.
+/// Returns the statistics of a job. Includes the holder only if `requester` is given and another client holds the job.
 pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);

@@ -71,8 +71,8 @@ fn tubes<const N: usize>(cursor: &mut Cursor, context: &mut Context, out: &mut O
     })
 }
 
-/// A line contains four columns: the unique ID or the handle, the number of expired reservations, a 0 as in gearmand,
-/// and 1 for a background job.
+/// With `by_unique`, a line contains only the unique ID. Otherwise, it contains the handle, the number of expired
+/// reservations, a 0 as in gearmand, and 1 for a background job.
 fn jobs(by_unique: bool, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let (prefix, access) = (&context.host.facts().handle_prefix, &context.access);
     context.engine.walk_jobs(&mut cursor.next, |engine, job| {

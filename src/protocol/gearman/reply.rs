@@ -119,7 +119,7 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || name == b".");
 }
 
-/// Appends a name before a space. Escapes the name `:`, because a colon precedes functions in lists of workers.
+/// Appends a name as one word. Escapes the name `:`, because a colon precedes functions in lists of workers.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || byte == b' ' || name == b":");
 }

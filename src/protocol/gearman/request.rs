@@ -310,7 +310,7 @@ fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
     Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))
 }
 
-/// The fields are minute, hour, day of the month, month, and day of the week (0 is Monday). `*` matches any value.
+/// Minute, hour, day of the month, month, and day of the week (0 is Monday). `*` or an empty field matches any value.
 fn parse_schedule(fields: [&[u8]; 5]) -> Option<Minutes> {
     let [minute, hour, day, month, weekday] = fields;
     Some(Minutes::at([

@@ -19,7 +19,7 @@ pub struct Metric<W> {
     pub name: &'static str,
     pub kind: &'static str,
     pub help: &'static str,
-    /// `true` if only clusters have the metric.
+    /// `true` if only servers in clusters report the metric.
     pub shared: bool,
     write: W,
 }
@@ -122,7 +122,7 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
     Metric { name, kind, help, shared, write: () }
 }
 
-/// The number of passes over the tubes if too many tubes match. Each pass shows the tubes with one value of `rank`.
+/// The number of passes if there are more tubes than `metrics_tubes`. Each pass shows the tubes with one `rank`.
 const RANKS: u8 = 3;
 /// The memory that each name in `shown` uses in addition to its length, in bytes.
 const SHOWN_COST: u64 = 48;

@@ -167,7 +167,7 @@ impl CommandRow {
     }
 }
 
-/// `line` has no CR LF. Checks the number of arguments, but not of flags.
+/// `line` has no CR LF. Checks the number of arguments, but not the command's limit on flags.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     // Spaces separate words, but cannot start a line.
     let (word, text) = line.split_at(line.iter().position(|byte| *byte == b' ').unwrap_or(line.len()));

@@ -10,7 +10,7 @@ use crate::engine::LongCommand;
 use crate::protocol::Request;
 use crate::server::space::SpaceRequest;
 
-/// A connection with more charged bytes is freed on another thread.
+/// If a connection has more charged input bytes than this, another thread frees the input.
 const DISCARDED: u64 = 1 << 20;
 
 const LAST_READS: usize = 16;

@@ -112,7 +112,7 @@ pub fn forbid_privileges() -> nix::Result<()> {
     nix::sys::prctl::set_no_new_privs()
 }
 
-/// Drops all capabilities. A process of root loses them when it changes its user ID, but other processes do not.
+/// Drops all capabilities. A root process loses them when it changes its user ID, but other processes do not.
 #[allow(unsafe_code)]
 pub fn drop_capabilities() -> nix::Result<()> {
     /// Version 3 of the kernel's interface, and 0 for the current thread.
