@@ -2,7 +2,7 @@
 //!
 //! Workers must be served in the order of their requests, silent connections must cost no processor time, and the cost
 //! of a command must not grow with the number of other objects. Absolute times depend on the machine, so the tests
-//! compare the processor time with that of a server that has few such objects and does the same work. A mutex ensures
+//! compare the processor time with that of a server that does the same work with few objects. A mutex ensures
 //! that only one test runs at a time, because parallel tests would distort the measurements.
 
 mod daemon;
@@ -241,8 +241,8 @@ fn costs_do_not_depend_on_the_number_of_tubes() {
     assert!(many <= 4.0 * few);
 }
 
-/// Creates tubes in ten batches. The median cost of the last three may be four times that of the first three, plus 10
-/// ms. If the cost of a tube grew with the number of tubes, the last batches would take almost six times as long.
+/// Creates tubes in ten batches. The median cost of the last three may be at most four times that of the first three,
+/// plus 10 ms. If the cost of a tube grew with the number of tubes, the last three would take almost six times as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
     let (mut client, mut observer) = (Wire::to(&daemon), daemon.client());

@@ -148,8 +148,8 @@ fn schedule(seed: u64) -> usize {
             assert_eq!(entries.get(seq), Some(head), "seed {seed}: what was confirmed is not there");
         }
     }
-    // Between two claims, only the writer of the first claim may have written entries. The log must reject the entries
-    // of all other writers.
+    // Between two claims, only the writer of the earlier claim may have written entries. The log must reject the
+    // entries of all other writers.
     let mut writer = 0;
     for (seq, head) in &entries {
         match head.kind {

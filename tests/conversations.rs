@@ -1,4 +1,4 @@
-//! Plays every recorded conversation against this server: on a virtual clock, in different chunk sizes, and over real
+//! Replays every recorded conversation against this server: on a virtual clock, in different chunk sizes, and over real
 //! sockets.
 
 mod script;

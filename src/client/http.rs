@@ -14,7 +14,7 @@ const MAX_LINE: usize = 1024;
 
 #[derive(Clone, Copy)]
 pub enum Keep {
-    /// Keeps the whole body, of at most this many bytes. A body that ends only when the connection closes is an error.
+    /// Keeps the whole body. A body that exceeds this many bytes or ends only when the connection closes is an error.
     All(usize),
     /// Keeps at most this many bytes from the start of the body, and discards the rest.
     Start(usize),
@@ -22,7 +22,7 @@ pub enum Keep {
 
 pub struct Response {
     pub status: u16,
-    /// The value of the header `Retry-After` in lower case.
+    /// The lowercase value of the header `Retry-After`.
     pub retry_after: Option<String>,
     pub body: Vec<u8>,
 }
@@ -55,7 +55,7 @@ impl Exchange {
         Some(self.stream).filter(|_| self.is_reusable)
     }
 
-    /// `head` must end with an empty line. After an error, the server may or may not have executed the request.
+    /// Sends a request whose `head` ends with an empty line. After an error, the server may have executed the request.
     pub fn run(&mut self, head: &str, body: &[u8], keep: Keep) -> io::Result<Response> {
         self.try_run(head, body, keep).map_err(|error| match error.kind() {
             // A socket reports a timeout as WouldBlock.
@@ -249,8 +249,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends a response in pieces, and closes the connection. Returns the status, the body, and `true` if the
-    /// connection can be reused.
+    /// Receives a response whose `pieces` arrive one by one before the connection is closed. Returns the status, the
+    /// body, and `true` if the connection can be reused.
     fn receive(pieces: &[&[u8]]) -> Result<(u16, Vec<u8>, bool), ErrorKind> {
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         let stream = Transport::Plain(OwnedFd::from(ours).into());

@@ -54,7 +54,7 @@ const MAX_REPLY_LINE: u64 = 4096;
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Transport>,
-    /// The memory that replies may use, in bytes. Parsing a list takes many times the memory of its text.
+    /// The memory that a reply may use, in bytes. A parsed list needs many times as much memory as the list's text.
     pub(crate) memory: u64,
 }
 
@@ -125,8 +125,8 @@ impl Client {
     /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if
     /// `timeout` is `None`. Returns `None` if no job becomes available in time.
     ///
-    /// Fails with `DEADLINE_SOON` if the time to run of a job that this client has reserved ends in less than a second,
-    /// and no job is ready.
+    /// Fails with `DEADLINE_SOON` if no job is ready and the time to run of a job that this client has reserved ends in
+    /// less than a second.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
         match timeout {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,
@@ -220,7 +220,7 @@ impl Client {
         self.request_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
     }
 
-    /// Returns job IDs of a tube that are greater than `above`: up to `count` (at most 1,000) IDs, in ascending order.
+    /// Returns the IDs of jobs in a tube in ascending order: the first `count` (at most 1,000) IDs that exceed `above`.
     /// `state` is `ready`, `delayed`, `reserved` or `buried`. Fails with `NOT_FOUND` if there is no such tube.
     pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
         let list = self.text(&format!("list-jobs {} {} {above} {count}", checked(tube)?, checked(state)?))?;
@@ -340,17 +340,17 @@ impl Client {
         self.request_job("peek-ready", "FOUND")
     }
 
-    /// Returns the delayed job of the used tube that is due next. Fails with `NOT_FOUND` if no job is delayed.
+    /// Returns the used tube's delayed job that is due next. Fails with `NOT_FOUND` if no job is delayed.
     pub fn peek_delayed(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-delayed", "FOUND")
     }
 
-    /// Returns the job of the used tube that was buried first. Fails with `NOT_FOUND` if no job is buried.
+    /// Returns the job that was buried first in the used tube. Fails with `NOT_FOUND` if no job is buried.
     pub fn peek_buried(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-buried", "FOUND")
     }
 
-    /// Returns the reserved job of the used tube whose time to run ends first. Fails with `NOT_FOUND` if there is none.
+    /// Returns the used tube's reserved job whose time to run ends first. Fails with `NOT_FOUND` if no job is reserved.
     pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-reserved", "FOUND")
     }

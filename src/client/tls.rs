@@ -1,4 +1,4 @@
-//! TLS for clients, and the messages about failed connections.
+//! TLS for clients, and the messages about failed TLS connections.
 
 use std::{error::Error as _, io, net::TcpStream, path::Path, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use rustls::{crypto, AlertDescription, ClientConfig, ClientConnection, Error, St
 use super::ClientTlsFiles;
 use crate::shared::pem;
 
-/// Files with the system's certificate authorities: on Debian or Alpine; on Fedora; on openSUSE; on other systems.
+/// Files that contain the system's certificate authorities on Debian and Alpine, Fedora, openSUSE, and other systems.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

@@ -16,7 +16,7 @@ const SUM: usize = 4;
 pub enum EntryKind {
     Operations = 1,
     Claim = 2,
-    /// The writer has shut down cleanly, so any server can claim the log.
+    /// The writer has released the log, so any server can claim the log.
     Release = 3,
     /// Part of a binlog import, or the importing server's claim. If the log ends with such an entry, the import is
     /// incomplete, and only the importing server may claim the log.
@@ -139,8 +139,8 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The prefix of files that exist only in the shared log and in its copies. Each file contains a large body until
-/// [`Operation::Copy`] copies the body to a segment.
+/// The name prefix of files that exist only in the shared log and in its copies. Such a file contains a large body
+/// until [`Operation::Copy`] copies the body to a segment.
 pub const STAGE: &str = "stage.";
 
 pub fn is_segment(name: &str) -> bool {

@@ -22,7 +22,7 @@ use crate::shared::json::{Document, Part};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
-/// The maximum number of etcd servers that receive a lease renewal in parallel. Three servers are rarely slow together.
+/// The maximum number of etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
 const MAX_RENEWALS: usize = 3;
 const MAINTENANCE: Duration = Duration::from_secs(60);
 /// The number of entries per delete request. A larger request would delay lease renewals in etcd.
@@ -41,7 +41,7 @@ pub struct Etcd {
     renewals: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
-    /// The number of positions in the next read. 0 means no upper bound, because the last read reached the end.
+    /// The number of positions that the next read covers. 0 means no bound, because the last read reached the end.
     span: LeafMutex<u64>,
     is_new: AtomicBool,
 }

@@ -55,7 +55,7 @@ pub struct Mirror {
     /// The last applied entry at the time of the last successful verification.
     verified: Option<Seq>,
     dirty: BTreeMap<String, File>,
-    /// `true` if the directory may contain unneeded files, each with a large body.
+    /// `true` if the directory may contain files with the prefix [`STAGE`] that are no longer needed.
     has_stages: bool,
 }
 

@@ -38,9 +38,9 @@ const MAX_READ: usize = 1024;
 /// so that responses arrive in time even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
-/// A larger clock difference in milliseconds causes a warning. Heartbeats are up to a few tenths of a second late.
+/// Larger clock differences, in milliseconds, cause a warning. Heartbeats are up to a few tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
-/// The number of heartbeats for an estimate of the clock difference, because a single heartbeat can be late.
+/// The clock difference is estimated from this many heartbeats, because a single heartbeat can be late.
 const BEATS: usize = 10;
 
 /// If a standby has seen no activity of the active server for this long, it verifies its copy, in case it must claim
@@ -66,7 +66,7 @@ pub struct Node {
     /// `true` until the copy has been compared with the journal.
     is_new: bool,
     is_importing: bool,
-    /// The last entry that this server has read but not applied, because its directory contains an unrelated binlog.
+    /// The last entry that this server has read but not applied, because the directory contains an unrelated binlog.
     skipped: Seq,
     limit: usize,
     saved: Instant,
@@ -365,7 +365,7 @@ impl Node {
             },
             Err(Fail::Full) => return self.free_space(),
             Err(_) => {
-                // The next poll shows whether another server has claimed the log, or etcd has lost entries of the copy.
+                // The next poll shows whether another server has claimed the log or etcd has lost entries.
                 self.is_new = !is_foreign;
                 return Ok(Step::Standby(false));
             }

@@ -45,7 +45,7 @@ struct State {
 
 impl Relay {
     /// Listens on each address for its protocol, and forwards at most `max_clients` connections at a time. `own`
-    /// receives HTTP requests about this server's state. The message of an error contains the address.
+    /// receives HTTP requests about this server's state. An error message contains the address.
     pub fn start(addresses: &[(String, String)], max_clients: usize, own: Option<SocketAddr>) -> io::Result<Relay> {
         let shared = Arc::new(Shared { max_clients: max_clients.min(MAX_CLIENTS), own, ..Shared::default() });
         let mut relay = Relay { shared: shared.clone(), listening: Vec::new() };

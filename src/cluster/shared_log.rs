@@ -75,7 +75,7 @@ pub trait SharedLog: Send + Sync {
     /// Becomes the writer by appending `entry`. Fails unless `after` is the end of the log and `known` is the last
     /// epoch. Only a claim proves where the log ends, because a read can return an older state.
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
-    /// Appends after the position `after`. Fails if `after` has no entry: concurrent appends can arrive out of order.
+    /// Appends after the position `after`. Fails if no entry is there: concurrent appends can arrive out of order.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
     /// Reads at most `limit` entries from position `from`, and the state of the last writer. Omits purged entries. Can
     /// fail with `StorageFull` if the log is full.

@@ -15,14 +15,14 @@ use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 
 /// The maximum size of an entry with several operations, in bytes. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;
-/// The maximum size of the data in one operation, in bytes. In base64, the data stays below etcd's limit of 1.5 MiB.
+/// The maximum size of the data in one operation, in bytes. Even in base64, such data is below etcd's 1.5 MiB limit.
 const PIECE: usize = 512 * 1024;
 /// Larger bodies are appended in pieces before their records. Other entries can be appended between the pieces.
 const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
 /// The maximum time for which a body stays in the shared log without a record that refers to it.
 const STAGED: Duration = Duration::from_secs(5);
-/// The lease of the active server ends this long after it sent the last request that the shared log confirmed.
+/// The active server's lease ends this long after the server sent the last request that the shared log confirmed.
 pub const LEASE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
 /// The maximum number of appends in flight. The shared log serializes appends, so a larger number has no advantage.
@@ -150,7 +150,7 @@ impl Shipper {
         body.len() > LARGE && !is_staged() && !self.lacks_space(body.len() as u64)
     }
 
-    /// Appends a body in pieces, unless the previous body is still waiting for its record.
+    /// Appends a large body in pieces. First waits, at most [`STAGED`], until no record can refer to the previous body.
     fn stage(&self, body: &Arc<Box<[u8]>>, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
         let end = Instant::now() + STAGED;
         while self.queue.lock().is_occupied(Instant::now() >= end) && is_wanted() {
@@ -177,7 +177,7 @@ impl Shipper {
         self.append(EntryKind::Operations, &operation.encode())
     }
 
-    /// An error means that the lease has ended, and the server must not send any reply.
+    /// Appends the queued operations. An error means that the lease has ended, and the server must not send any reply.
     pub fn flush(&self) -> io::Result<()> {
         let mut position = self.position.lock();
         let (operations, kind) = (std::mem::take(&mut self.queue.lock().operations), position.kind);

@@ -131,12 +131,12 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     let (entries, _) = log.read(entry + 1, SAMPLE)?;
     let Some((last, _)) = entries.last() else { return Ok(0) };
     let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
-    // A merged entry has the last position that it replaces.
+    // A merged entry has the position of the last entry that it replaces.
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Requests a switch to the server `node`. First waits until its copy contains all entries that exist at the start, to
-/// shorten the interruption of service. Fails if the server has ended, or does not catch up before `until`.
+/// Requests a switch to the server `node`. First waits until the server's copy contains all entries that exist at the
+/// start, to shorten the interruption of service. Fails if the server has ended, or does not catch up before `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();

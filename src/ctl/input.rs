@@ -59,7 +59,7 @@ pub struct ProgressBar {
 impl ProgressBar {
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
-        // A short operation ends before the first update of the progress bar.
+        // Delay the first update, so that a short operation shows no progress bar.
         ProgressBar {
             what,
             begun: now,

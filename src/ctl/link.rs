@@ -1,4 +1,4 @@
-//! The server address of a subcommand, its credentials, and the connection. A token must not be sent over plain TCP,
+//! The server address, credentials and connection of a subcommand. A token must not be sent over plain TCP,
 //! where it could be intercepted. With pipelining, the client sends a batch of commands before it reads the replies to
 //! the previous batch, so the server always has commands to execute.
 
@@ -159,7 +159,7 @@ pub struct Link {
     unchecked: usize,
 }
 
-/// The number of bytes of replies between two checks of the memory use.
+/// The number of reply bytes between two checks of this process's memory usage.
 const CHECKED: usize = 64 * 1024;
 
 impl Link {
@@ -216,7 +216,7 @@ impl Link {
         self.expect(&format!("use {name}"), "USING").map(drop)
     }
 
-    /// Watches `default` if `tubes` is empty.
+    /// Watches only `tubes`, or only `default` if `tubes` is empty.
     pub fn watch(&mut self, tubes: &[String]) -> Result {
         for name in tubes {
             self.expect(&format!("watch {name}"), "WATCHING")?;

@@ -232,7 +232,7 @@ impl JobTags {
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
         let (key, bound) = (self.key(), text("concurrency-key"));
         if !key.is_empty() {
-            // The other parts of the command line have up to 564 bytes, so a very long key does not fit into the line.
+            // The other parts of the line are up to 564 bytes long, so a very long key does not fit into the line.
             let known = can.has("idp")
                 && (can.has("export") || !yaml::is_quoted_name(key))
                 && key.len() + 500 < MAX_PUT_LINE - 64;

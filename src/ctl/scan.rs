@@ -13,7 +13,7 @@ pub const STATE_COUNT: usize = State::LISTED.len();
 const PROBE: &str = "beanpole-probe";
 /// The number of IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
 const PAGE: u64 = 1000;
-/// If the server rejects the job that would reveal the highest ID, this many IDs above the known IDs are tried.
+/// If the server rejects the job that would reveal the highest ID, this many IDs above the highest known ID are tried.
 const BEYOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -123,8 +123,8 @@ impl Scan {
 
     fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool> {
         let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
-        // Servers without groups or schedules reject and do not count the states `held` and `scheduled`. If all counts
-        // are 0, the tubes may be hidden, so all states are queried.
+        // Servers without groups or schedules neither count nor accept the states `held` and `scheduled`. If all
+        // counts are 0, the tubes may be hidden, so all states are queried.
         let (is_zero, is_new) = (total == 0, |state: State| matches!(state, State::Held | State::Scheduled));
         let is_known = |state| !is_new(state) || is_zero || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
@@ -205,7 +205,7 @@ fn highest_id(link: &mut Link) -> Result<u64> {
     if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
         return Err(refusal("put", &reply.line));
     }
-    // The total number of jobs and the ID of the next job of each tube are lower bounds of the highest ID.
+    // The total number of jobs and the ID of the next job of each tube are lower bounds on the highest ID.
     let mut highest = link.stats()?.number("total-jobs");
     for name in link.tubes()? {
         link.use_tube(&name)?;

@@ -91,7 +91,7 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     text.split("\n- ").skip(1).map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-/// Returns the number, the remaining seconds, the tube and the text of each idempotency key of an ended job.
+/// Returns the number, remaining seconds, tube and text of each key in the reply to `list-keys`.
 pub fn keys(text: &[u8]) -> Vec<(u64, u64, String, Vec<u8>)> {
     let item = |line: &[u8]| {
         let (number, rest) = text::number(line.strip_prefix(b"- [")?)?;

@@ -24,7 +24,7 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     ("reserve-with-abort", &["take"]),
     ("reserve-job", &["take"]),
     ("reserve", &["take"]),
-    // Another client has put the job.
+    // Another client has put the job, so the right `put` is not enough.
     ("delete", &["admin"]),
     ("release", &["take"]),
     ("bury", &["take"]),
@@ -138,7 +138,7 @@ fn each_beanstalk_command_with_each_right() {
             "move-tube" => format!("move-tube {TUBE} {OTHER} ready 1"),
             _ => command.to_owned(),
         };
-        // Prepares the connection for the command. The server may refuse the preparation.
+        // Prepares the connection for the command. The server may refuse `use` or `watch`.
         client.ask(&format!("use {TUBE}"));
         if command.starts_with("reserve") && client.ask(&format!("watch {TUBE}")) != "FORBIDDEN" {
             assert_eq!(client.ask("ignore default"), "WATCHING 1");

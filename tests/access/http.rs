@@ -1,4 +1,4 @@
-//! Tests each HTTP path with each right, for Unix users and tokens, and the data that each client is shown.
+//! Tests each HTTP path with each right, for Unix users and tokens, and the data that the server shows to each client.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -122,7 +122,7 @@ fn each_path_with_each_right() {
     });
 }
 
-/// Starts a server with two clients: `eye` has the right `look`, and `hand` has the right `put`, both on some tubes.
+/// Starts a server with two clients: `eye` has the right `look` on `mail*`, and `hand` has the right `put` on `mail*`.
 fn two() -> Guarded {
     Guarded::start(&format!(
         "eye token:sha256:{} look:mail*\nhand token:sha256:{} put:mail*",

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use super::{user, Guarded, Talk};
 use crate::daemon::{command, run_command, Ended};
 
-/// One command line for each row of the table in beanpole-ctl(1). Job 1 is ready, job 2 is buried.
+/// One command line for each row of the table in beanpole-ctl(1). Job 1 is ready, and job 2 is buried.
 const LINES: [(&str, &[&str]); 25] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),
@@ -73,7 +73,7 @@ fn run(guarded: &Guarded, name: &str, arguments: &[&str]) -> Ended {
     run_command(command)
 }
 
-/// Starts a server that grants the rights, and returns it with an operator's connection. Job 2 is buried.
+/// Starts a server that grants the rights. Returns the server and an operator's connection. Job 2 is buried.
 fn start(rights: &str, is_revoked: bool) -> (Guarded, Talk) {
     let guarded = Guarded::start(&format!("me {} {rights}", user()));
     let mut operator = guarded.operator();
@@ -91,7 +91,7 @@ fn start(rights: &str, is_revoked: bool) -> (Guarded, Talk) {
     (guarded, operator)
 }
 
-/// Runs the subcommand while the operator puts or deletes the jobs for which it waits.
+/// Runs the subcommand while the operator puts or deletes the jobs for which the subcommand waits.
 fn run_beside(guarded: &Guarded, operator: &mut Talk, (name, arguments): (&str, &[&str])) -> Ended {
     std::thread::scope(|scope| {
         let running = scope.spawn(|| run(guarded, name, arguments));

@@ -49,7 +49,7 @@ fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream,
     });
 }
 
-/// Sends very many puts, each with only half of its 60 KB body.
+/// Sends a put with only half of its 60 KB body on each of 4000 connections.
 pub fn half_sent(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
@@ -101,7 +101,7 @@ pub fn results(trial: &mut Trial) {
     });
 }
 
-/// Deletes jobs between other jobs, so that free memory is fragmented, until the memory limit is reached.
+/// Fills the memory with jobs of each size in turn, and deletes some of them after each size to fragment free memory.
 pub fn holes(trial: &mut Trial) {
     // Job sizes in bytes, each with a number N: only every Nth job of this size is kept.
     const PLAN: [(usize, usize); 4] = [(1100, 4), (4200, 2), (9000, 2), (60_000, 1)];

@@ -1,4 +1,4 @@
-//! Attacks in which one command, disconnection or deadline moves very many jobs.
+//! Attacks in which one command, disconnection or deadline moves hundreds of thousands of jobs.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ fn kick_all(trial: &mut Trial, daemon: &Daemon, count: u64) {
     trial.same("delayed", tube_figure(daemon, "attack", "current-jobs-delayed"), 0);
 }
 
-/// Disconnects a client that holds very many jobs of three priorities.
+/// Disconnects a client that holds a million jobs of three priorities.
 pub fn hang_up_with_jobs(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let jobs = Jobs { priority: |number| number % 3, ..Jobs::ready("attack", MANY) };
@@ -75,7 +75,7 @@ pub fn hang_up_with_jobs(trial: &mut Trial) {
     trial.check(ids.is_sorted_by_key(place), || "jobs came in another order than priority and id".to_owned());
 }
 
-/// Disconnects a client that watches very many tubes that no other client uses.
+/// Disconnects clients that watch a large number of tubes that no other client uses.
 pub fn hang_up_with_tubes(trial: &mut Trial) {
     const EACH: u64 = 90_000;
     let daemon = trial.start(&[], &["-t", "1"]);
@@ -100,7 +100,7 @@ pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream
     stream
 }
 
-/// The times to run of very many jobs end together while their holder sends `touch` continuously.
+/// The times to run of [`EXPIRING`] jobs end at once while the client that holds them sends `touch` continuously.
 pub fn expiry_beside_touches(trial: &mut Trial) {
     const TTR: u64 = 5;
     let daemon = trial.start(&[], &["-t", "1"]);

@@ -1,4 +1,4 @@
-//! Attacks in which one event affects very many jobs: dead letters, groups and schedules.
+//! Attacks in which one event affects a large number of jobs: dead letters, groups and schedules.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const MANY: u64 = 1_000_000;
 
 const SCHEDULES: u64 = 100_000;
 
-/// Disconnects a client that holds very many jobs on their last attempt.
+/// Disconnects a client that holds [`MANY`] jobs with no tries left, so that all of them become dead letters.
 pub fn dead_letters(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     Wire::to(&daemon).ask("set-tube attack try:1 dead:dead", "SET");
@@ -28,7 +28,7 @@ pub fn dead_letters(trial: &mut Trial) {
     trial.same("left", tube_figure(&daemon, "attack", "current-jobs-reserved"), 0);
 }
 
-/// Deletes the last member of a group while very many jobs wait for the group.
+/// Deletes the last member of a group while [`MANY`] jobs wait for the group.
 pub fn dependents(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let member = put_each(&daemon, 1, "member", |_| "grp:g".to_owned());
@@ -43,7 +43,7 @@ pub fn dependents(trial: &mut Trial) {
     trial.check(ids.first() == Some(&first) && ids.is_sorted(), || "jobs were released in another order".to_owned());
 }
 
-/// Creates very many schedules that are due at the same time every second.
+/// Creates [`SCHEDULES`] schedules that are due at the same time every second.
 pub fn schedules(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     put_each(&daemon, SCHEDULES, "attack", |number| format!("every:1 idp:s{number}"));

@@ -1,4 +1,4 @@
-//! Attacks with one command that scans very many tubes, names or jobs.
+//! Attacks with one command that scans a large number of tubes, names or jobs.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::traffic::{connect_to, list_tubes, pieces, pipeline, tube_figure, Jobs
 use crate::trial::Trial;
 use crate::wire::Wire;
 
-/// Reserves from very many empty tubes repeatedly.
+/// Repeatedly tries to reserve from a large number of empty tubes.
 pub fn reserve_over_many_tubes(trial: &mut Trial) {
     const AT_ONCE: u64 = 200;
     let daemon = trial.start(&[], &["-t", "1"]);
@@ -25,7 +25,7 @@ pub fn reserve_over_many_tubes(trial: &mut Trial) {
     });
 }
 
-/// Leases from very many Workq names that do not exist.
+/// Tries to lease from a large number of Workq names that do not exist.
 pub fn lease_over_new_names(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
     let mut attacker = Wire::of(connect_to(&daemon, "Workq"));
@@ -40,7 +40,7 @@ pub fn lease_over_new_names(trial: &mut Trial) {
     wait_until("the tubes have gone", || crate::wire::stat(&daemon, "current-tubes") < 10);
 }
 
-/// Lists one of very many scheduled Workq jobs repeatedly.
+/// Repeatedly lists one Workq job while a large number of jobs are scheduled.
 pub fn inspect_one_of_many(trial: &mut Trial) {
     const MANY: u64 = 1_000_000;
     let daemon = trial.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
@@ -58,7 +58,7 @@ pub fn inspect_one_of_many(trial: &mut Trial) {
     trial.same("delayed", tube_figure(&daemon, "attack", "current-jobs-delayed"), MANY);
 }
 
-/// Lists very many tubes with long names.
+/// Lists a large number of tubes with long names.
 pub fn list_long_names(trial: &mut Trial) {
     const MANY: u64 = 300_000;
     let daemon = trial.start(&[], &["-t", "1"]);
@@ -75,7 +75,7 @@ pub fn list_long_names(trial: &mut Trial) {
     trial.check(known.contains("default") && known.contains("bystander"), || "the others are missing".to_owned());
 }
 
-/// Puts a job for a waiting client that watches very many tubes. Measures the duration of the put.
+/// Puts a job for a waiting client that watches a large number of tubes. Measures the duration of the put.
 pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
     const ROUNDS: usize = 300;
     let daemon = trial.start(&[], &["-t", "1"]);

@@ -1,4 +1,4 @@
-//! Helpers for attacks that need much traffic with few system calls.
+//! Helpers for attacks that send a lot of traffic with few system calls.
 //!
 //! Owns functions to fill and drain tubes, a pipelining connection, and a set of connections that send as much as the
 //! server accepts.

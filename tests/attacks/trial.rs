@@ -125,7 +125,7 @@ impl Trial {
     }
 
     /// Runs an attack while sampling memory. The attackers must have disconnected when `attack` returns. The program
-    /// must never use more than `max_memory` plus [`BEYOND`], and must then release the attackers' memory.
+    /// must never use more than `max_memory` plus [`BEYOND`], and must release the attackers' memory after the attack.
     pub fn watch_memory(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Trial)) {
         let sampler = MemorySampler::start(daemon.pid());
         self.catching(attack);

@@ -41,7 +41,7 @@ fn unread_replies(trial: &mut Trial, daemon: &Daemon, readers: usize, max_memory
     });
 }
 
-/// Watches very many tubes on each of several connections.
+/// Watches almost 100,000 tubes on each of several connections.
 pub fn watch_lists(trial: &mut Trial) {
     const WATCHES: u64 = 99_990;
     const CONNECTIONS: u64 = 60;
@@ -115,7 +115,7 @@ fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
     (worker, handle)
 }
 
-/// Sends status updates to very many clients that wait for a job and do not read, until the server drops all of them.
+/// Sends partial results of a job to 3000 clients that submitted it but do not read, until the server drops them all.
 pub fn news(trial: &mut Trial) {
     const CLIENTS: usize = 3000;
     const LONGEST: Duration = Duration::from_secs(60);

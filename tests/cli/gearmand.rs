@@ -45,7 +45,7 @@ impl Background {
         kill(Pid::from_raw(self.pid), signal).expect("a process of ours");
     }
 
-    /// Waits until the daemon has removed its PID file, the last action of the daemon.
+    /// Waits until the daemon has removed its PID file, which is the daemon's last action.
     fn wait(&self) {
         wait_until("it has ended", || !self.folder.file("pid").exists());
     }

@@ -1,4 +1,4 @@
-//! Tests draining with SIGUSR1, and signals without an effect.
+//! Tests draining with SIGUSR1, reloading with SIGHUP, and signals that must have no effect.
 
 use beanpole::Client;
 

@@ -88,7 +88,7 @@ fn is_other(daemon: &Daemon, path: &std::path::Path) -> bool {
     fs::read_link(format!("/proc/{}/fd/7", daemon.pid())).is_ok_and(|target| target != path)
 }
 
-/// Many languages can read only the standard output of a child process.
+/// In many languages, a program can easily read only the standard output of its child process.
 #[test]
 fn the_ready_line_can_be_sent_to_stdout() {
     let folder = Folder::new();

@@ -203,7 +203,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
 }
 
-/// `systemctl reload` also sends SIGHUP to a service without certificates and without an access file.
+/// `systemctl reload` also sends SIGHUP to a service that has neither certificates nor an access file.
 #[test]
 fn sighup_is_ignored_without_files_to_reload() {
     let folder = Folder::new();
@@ -292,7 +292,7 @@ fn a_server_that_failed_does_not_report_readiness() {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has_warned something");
 }
 
-/// Most of the exposure that systemd-analyze(1) still reports is the access to the network, which a server needs.
+/// Most of the exposure that systemd-analyze(1) still reports is network access, which a server needs.
 #[test]
 fn the_units_drop_unneeded_privileges() {
     UNITS.into_iter().for_each(judge_unit);

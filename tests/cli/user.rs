@@ -90,7 +90,7 @@ fn root_changes_to_the_user_after_binding() {
     if !is_root() {
         return;
     }
-    // Only root can create a socket file in this directory, and bind this port.
+    // Only root can create a socket file in this directory and bind this port.
     let (folder, host) = (Folder::new(), super::own_host());
     let unix = format!("unix:{}", folder.file("s").display());
     let daemon = Daemon::start(&["-u", "nobody", "-l", &format!("{host}:81"), "-l", &unix]);
@@ -183,7 +183,7 @@ fn the_parent_of_a_new_binlog_directory_is_synced() {
     let (program, place) = (Folder::new(), Folder::new());
     let parent = place.file("parent");
     fs::create_dir(&parent).expect("a folder");
-    // Without the permission to read the directory, the server cannot sync it, and reports this.
+    // Without the permission to read the directory, the server cannot sync it, and must report the failure.
     chown(&parent, Some(nobody().uid.as_raw()), None).expect("its owner");
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o300)).expect("its mode");
     let log = parent.join("log");

@@ -45,7 +45,7 @@ pub struct Engine {
     pub ahead: u64,
     /// The body size in bytes of the last append request.
     pub appended_bytes: usize,
-    /// Append requests for this entry wait until the field changes. 0 if no request waits. `arrived` lists the
+    /// Append requests for this entry wait until this field changes. 0 if no request must wait. `arrived` lists the
     /// entry of each append request.
     pub held: u64,
     pub arrived: Vec<u64>,

@@ -1,7 +1,7 @@
 //! Tests the state of the queue when a standby takes over from a killed server.
 //!
 //! Owns the checks that schedules run exactly once and that large jobs are complete. Must not test which server can
-//! take over, because `table` tests this.
+//! take over, which is the subject of `table`.
 
 use std::io::Read;
 use std::time::Duration;

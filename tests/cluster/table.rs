@@ -61,7 +61,7 @@ fn expected(state: State, event: Event) -> Outcome {
     }
 }
 
-/// Starts a server and brings it into `state`. Also returns the server that it follows, if any.
+/// Starts a server and brings it into `state`. Also returns the active server if `state` is `Standby`.
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
         State::Joining if event == Event::EtcdWiped => {

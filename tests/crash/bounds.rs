@@ -23,7 +23,7 @@ const STEPS: u64 = 15_000;
 /// The number of operations before each call of the syncer.
 const ROUND: u64 = 16;
 
-/// The server's default for the engine steps of a turn.
+/// The server's default for the maximum number of engine steps in a turn.
 const TURN: u64 = 1024;
 
 /// The space, in bytes, that the server requests for a command without a body.
@@ -106,7 +106,7 @@ impl Watch {
         if stats.live > 0 {
             self.worst = self.worst.max((stats.disk as i64 - 2 * self.segment as i64) as f64 / stats.live as f64);
         }
-        // Computing the total size takes a long time if there are very many files.
+        // Computing the total size takes a long time if there are many files.
         if stats.disk / self.segment < 64 || self.steps % 64 == 0 {
             self.files_above = self.files_above.max(above(self.disk.used("")));
         }

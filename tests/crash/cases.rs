@@ -367,7 +367,7 @@ fn an_unremovable_segment_blocks_no_other_and_its_jobs_stay_deleted() {
         }
         let cut = (mode == SyncMode::Always).then(|| disk.power_cut(1));
         for after in cut.into_iter().chain([disk.kill(1)]) {
-            // The file can be removed again only while a second server runs, and then only while no server runs.
+            // On `after`, the file becomes removable while a server runs; on the copy `third`, while no server runs.
             let mut second = Life::begin(after.clone(), settings(SIZE, mode), dawn(), 1).expect("a log");
             assert_eq!((second.health(), stats(&second).stuck), (Health::Ok, 1), "{mode:?}");
             assert_eq!((second.access.0.borrow().1.stats().jobs.ready, &second.report.problems), (0, &Vec::new()));

@@ -1,4 +1,4 @@
-//! Crashes a server at very many moments, and counts the releases of dependent jobs and the runs of schedules.
+//! Crashes a server at thousands of moments, and counts the releases of dependent jobs and the runs of schedules.
 //!
 //! Owns a book of the actions of a producer, a worker and the schedules. The book does not use the engine's rules. Each
 //! dependent must be released once, after the last member of its batch has ended. Each due time of a schedule must
@@ -45,7 +45,7 @@ struct Run {
 
 #[derive(Default)]
 struct Book {
-    /// The jobs by name. A name is the job's body. For copies of schedules, `#` and the ID follow.
+    /// The jobs by name. A name is the job's body. In the name of a copy of a schedule, `#` and the job ID follow.
     jobs: BTreeMap<String, Entry>,
     batches: u64,
     /// The states of each schedule since the last restart, each with its log position.

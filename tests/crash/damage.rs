@@ -86,7 +86,7 @@ fn damaged_life(seed: u64) -> bool {
     let mut life = Life::begin(Disk::new(seed), how, dawn(), seed).expect("an empty log");
     (0..300 + seed % 200).for_each(|_| life.step());
     life.settle();
-    // Some logs lack the record of a clean stop. This record declares everything durable.
+    // Some logs lack the record of a clean stop, which declares everything before it durable.
     if seed % 4 > 0 {
         life.wal.close(&life.access, life.now);
     }

@@ -69,7 +69,7 @@ struct State {
     /// The maximum total size of all files in bytes.
     capacity: u64,
     faults: Vec<Fault>,
-    /// The file whose removal fails.
+    /// The file that can be neither opened for writing nor removed.
     immutable: Option<String>,
     operations: u64,
     /// The number of the operation at which the disk stops.

@@ -343,7 +343,7 @@ fn a_start_on_a_full_disk_accepts_deletes_and_recovers() {
         assert_eq!(life.model.ids().len(), jobs.len());
         life.settle();
         let client = life.first_client();
-        // At its start, the server has removed unused prepared segments, so the disk has space for some jobs.
+        // At startup, the server has removed unused prepared segments, so the disk has space for some jobs.
         while let Some(job) = life.put(client, b"a", 1, Span::ZERO) {
             jobs.push(job);
             life.settle();

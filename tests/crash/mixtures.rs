@@ -24,7 +24,7 @@ type Stored = BTreeMap<String, String>;
 
 const SIZE: u64 = 4096;
 
-/// All kinds of records except `I`, which reserves IDs. The log writes this record only after half a million jobs.
+/// All kinds of records except `I`, which reserves IDs. The log writes an `I` only after half a million jobs.
 const KINDS: &str = "PJpjcRLBKXATUsODMWQEZVFYNCSGH";
 
 /// The size of the record of a clean stop in bytes.
@@ -453,7 +453,7 @@ fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
         let hit = varied.records(number).into_iter().find(|(_, range)| range.contains(&place));
         let case = format!("{case}, in {hit:?}: {problems:?}, {changed:?}");
         let count = |kind: &str| changed.iter().filter(|name| name.starts_with(kind)).count();
-        // A run of a schedule (`c`) puts a copy. A record of groups (`V`) deletes a member and releases jobs that wait.
+        // A run of a schedule (`c`) puts a copy. A record of groups (`V`) deletes a member and releases waiting jobs.
         let (kind, range) = hit.map_or((None, None), |(kind, range)| (Some(kind), Some(range)));
         let is_held = |name: &&&String| after.get(**name).is_some_and(|job| job.contains("state: Held"));
         let held = if kind == Some('V') { changed.iter().filter(is_held).count() } else { 0 };

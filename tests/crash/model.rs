@@ -152,7 +152,7 @@ impl View {
     }
 }
 
-/// Returns the state of a job after a change. A change has no effect on nonexistent and finished jobs.
+/// Returns the state of a job after a change. Counts and outcomes do not change a nonexistent or finished job.
 fn after(job: &Option<View>, change: &Change) -> Option<View> {
     let over = job.as_ref().is_some_and(|job| job.state == 'f');
     match change {
@@ -275,7 +275,7 @@ impl Job {
                 };
                 first.into_iter().for_each(|place| count(place, &mut push));
                 if verdict {
-                    // No worker has reported this failure: the job lost the reservation of its last attempt.
+                    // No worker reported this failure: the job failed because its last reservation was lost.
                     let spent = view.fails == before.fails && view.outcome.as_ref().is_some_and(|it| !it.0);
                     let optional = short && (spent || changed(&3));
                     push(Change::Outcome(view.fails, view.outcome.clone()), optional);

@@ -1,7 +1,7 @@
 //! Tests disks that fail repeatedly or at a critical moment. The replacement of a segment must not lose data.
 //!
 //! Covers histories that random runs rarely find: a replacement segment that also fails, a failed sync after
-//! compaction, a stop during the last sync, the removal of very many segments on a full disk, and foreign files.
+//! compaction, a stop during the last sync, the removal of many segments on a full disk, and foreign files.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -16,7 +16,7 @@ pub enum FetchRequest {
     Poll(Option<DetailTarget>, Option<Board>),
     Kick(String, u64),
     KickJobs(Vec<u64>),
-    /// Seconds to pause. 0 ends a pause.
+    /// The tube, and the duration of its pause in seconds. 0 ends a pause.
     Pause(String, u64),
 }
 

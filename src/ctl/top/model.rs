@@ -72,7 +72,7 @@ pub struct Poll {
     pub names: Vec<String>,
     pub tubes: Vec<(String, StatsReply)>,
     pub refused: Vec<String>,
-    /// The tube and the time of the longest reservation, if the list of workers highlights it.
+    /// The tube and the duration of the longest reservation, if the list of workers highlights this reservation.
     pub longest: Option<(String, String)>,
 }
 

@@ -92,7 +92,7 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
     let rest = if lines.len() < height { "\r\n\x1b[J" } else { "" };
-    // Clear each line before writing to it. Clearing after a text of full width would erase the last character.
+    // Clear each line before writing to it. Clearing a full-width line after writing would erase the last character.
     format!("\x1b[H\x1b[K{}\x1b[m{rest}", lines.join("\x1b[m\r\n\x1b[K")).into_bytes()
 }
 

@@ -1,6 +1,6 @@
 //! A worker thread of `work`. Sends no outcome over a new connection: after a server restart, the job ID could belong
 //! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries, the
-//! worker reports a failed job with `fail`. Otherwise, it releases the job with an increasing delay.
+//! worker reports a failed job with `fail`. Otherwise, the worker releases the job with an increasing delay.
 
 use std::time::{Duration, Instant};
 use std::{io, sync::Arc};
@@ -141,7 +141,7 @@ impl Worker {
             let (mut attempt, limit) = match self.start(job, &body) {
                 Ok(started) => started,
                 Err(error) => {
-                    // The job has not caused this failure, and does not count as failed.
+                    // The job did not cause this failure, and does not count as failed.
                     let backoff = self.plan.backoff;
                     self.link().release(job.id, job.pri, backoff)?;
                     let what = match &self.plan.action {
