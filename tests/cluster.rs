@@ -330,7 +330,7 @@ fn a_copy_contains_large_bodies_that_were_appended_in_pieces() {
     file.write_at(100, &body[10..]).expect("a write");
     file.sync().expect("a sync");
     assert!(log.entries().last().expect("an entry").1.len() < 1000, "the body is in the log once");
-    // After a crash, a standby repeats operations, even if it had applied all of them.
+    // After a crash, a standby repeats operations, even those that the standby had already applied.
     let mut standby = standby.into_inner();
     let _ = standby.poll().expect("a log in memory");
     drop(standby);
@@ -411,7 +411,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 20_000_000).expect("a file");
     for number in 0..40 {
-        // The log refuses to return more than one write of this size in a response.
+        // A read that returns more than one write of this size times out.
         file.write_at(number * 400_000, &[7; 400_000]).expect("a write");
         file.sync().expect("a sync");
     }

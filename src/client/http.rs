@@ -65,7 +65,7 @@ impl Exchange {
     }
 
     fn try_run(&mut self, head: &str, body: &[u8], keep: Keep) -> io::Result<Response> {
-        // A small request should need only one packet.
+        // Send the head with the start of the body, so that a small request needs only one packet.
         let (start, rest) = body.split_at(body.len().min(MAX_HEAD));
         let is_sent = self.send(&[head.as_bytes(), start].concat())? && self.send(rest)?;
         let (mut response, frame, keeps_alive) = self.head()?;

@@ -139,8 +139,8 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The name prefix of files that exist only in the shared log and in its copies. Such a file contains a large body
-/// until [`Operation::Copy`] copies the body to a segment.
+/// The name prefix of files that exist only in the shared log and in its copies. Each of these files contains a large
+/// body until [`Operation::Copy`] copies the body to a segment.
 pub const STAGE: &str = "stage.";
 
 pub fn is_segment(name: &str) -> bool {

@@ -34,8 +34,8 @@ const POLL: Duration = Duration::from_millis(100);
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
-/// The intended size of a response in bytes, and its maximum duration. A standby adapts the number of entries per read,
-/// so that responses arrive in time even over a slow network.
+/// The intended size of a response in bytes, and the maximum response time. A standby adapts the number of entries per
+/// read, so that responses arrive in time even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
 /// Larger clock differences, in milliseconds, cause a warning. Heartbeats are up to a few tenths of a second late.
@@ -384,7 +384,7 @@ impl Node {
         let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
         let (member, path) = (self.member.clone(), self.path.clone());
         let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
-        // Remove bodies for which the previous server wrote no record. A missing local file is no error.
+        // Remove bodies for which the previous server wrote no record. A missing local file is not an error.
         for name in shipper.created().keys().filter(|name| name.starts_with(STAGE)) {
             let _ = storage.remove(name);
         }

@@ -15,7 +15,7 @@ use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 
 /// The maximum size of an entry with several operations, in bytes. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;
-/// The maximum size of the data in one operation, in bytes. Even in base64, such data is below etcd's 1.5 MiB limit.
+/// The maximum size of the data in one operation, in bytes. Even in base64, the data is below etcd's 1.5 MiB limit.
 const PIECE: usize = 512 * 1024;
 /// Larger bodies are appended in pieces before their records. Other entries can be appended between the pieces.
 const LARGE: usize = 256 * 1024;
@@ -562,7 +562,7 @@ mod tests {
                 let folder = ShippedFolder { folder: Arc::new(Broken(kind)), shipper: shipper.clone() };
                 let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken(kind)), shipper };
                 assert!(operate(&folder, &file).is_err(), "{name}");
-                // These errors are not fatal.
+                // Only these two errors must not end the lease.
                 let goes_on =
                     matches!((name, kind), ("create", ErrorKind::StorageFull) | ("remove", ErrorKind::NotFound));
                 assert_eq!(lease.is_over(), !goes_on, "{name} failed: {kind}");

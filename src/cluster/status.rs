@@ -27,7 +27,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     };
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
-    // If an etcd server fails, another server may work. All commands can be repeated.
+    // If an etcd server fails, try the next one. Repeating a command is harmless.
     let mut done = task(&log);
     for _ in 1..location.endpoints.len() {
         if done.is_err() {

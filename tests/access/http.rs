@@ -175,7 +175,7 @@ fn a_wrong_token_is_counted_delayed_and_closes_the_connection() {
     assert!(guarded.operator().body("stats").contains("failed-auths: 1\n"));
 }
 
-/// Delayed replies to wrong tokens must not use up the server's HTTP connections.
+/// Delayed replies to requests with wrong tokens must not use up the server's HTTP connections.
 #[test]
 fn wrong_tokens_do_not_keep_others_out() {
     let guarded = two();

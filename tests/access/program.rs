@@ -51,8 +51,8 @@ fn sighup_reloads_the_access_file() {
     fs::write(&path, "me user:0\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("missing right");
-    // Losing a right closes the connection, even while the client waits for a job. The reply to `use` shows that the
-    // server has read both commands.
+    // The server disconnects a client that loses a right, even while the client waits for a job. The reply to `use`
+    // shows that the server has read both commands.
     assert_eq!(me.ask("use y\r\nreserve"), "USING y");
     fs::write(&path, format!("me {} take:a* put\n", user())).expect("a file");
     daemon.signal(Signal::SIGHUP);

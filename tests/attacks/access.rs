@@ -1,4 +1,4 @@
-//! Attacks with too many or idle connections. Checks which clients the server admits, and which clients it drops.
+//! Attacks with too many connections or with idle ones. Checks which clients the server admits, and which it drops.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -100,7 +100,7 @@ pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream
     stream
 }
 
-/// The times to run of [`EXPIRING`] jobs end at once while the client that holds them sends `touch` continuously.
+/// The times to run of [`EXPIRING`] jobs end together while the client that holds the jobs keeps sending `touch`.
 pub fn expiry_beside_touches(trial: &mut Trial) {
     const TTR: u64 = 5;
     let daemon = trial.start(&[], &["-t", "1"]);

@@ -1,7 +1,7 @@
 //! The environment of one attack: the attacked program, a bystander, and the collected results.
 //!
-//! Owns the start of both programs, the sampling of memory, and the bounds of the rows about memory. Measurements are
-//! recorded before they are checked. The table therefore shows the values of failed checks.
+//! Owns the start of both programs, the sampling of memory, and the bounds on the memory that they use. Measurements
+//! are recorded before they are checked. The table therefore shows the values of failed checks.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
 
-/// A token file that all users can read must cause a warning. A file that only its owner and group can read must not.
+/// A token file that all users can read must cause a warning, unlike one that only its owner and group can read.
 #[test]
 fn a_token_that_all_users_can_read_is_reported() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Tests features for parent processes: the port file, the ready line, and the exit with the parent.
+//! Tests features for parent processes: the port file, the ready line, and the option `--exit-with-parent`.
 
 use std::fs;
 use std::net::TcpListener;

@@ -207,7 +207,7 @@ fn a_second_signal_while_stopping_has_no_effect() {
     assert!(!is_socket(daemon.path()));
 }
 
-/// A client that keeps sending commands must not delay the stop.
+/// A client that keeps sending commands must not delay the shutdown.
 #[test]
 fn a_busy_client_does_not_delay_the_stop() {
     let daemon = Daemon::start(&[]);

@@ -356,12 +356,11 @@ const KINDS: [(Kind, &str); 10] = [
 /// The number of live jobs during a churn.
 const JOBS: usize = 200;
 
-/// Changes to [`JOBS`] live jobs, which leave the size of the live jobs almost the same.
+/// Changes to [`JOBS`] live jobs that leave the total size of these jobs almost the same.
 struct Churn {
     watch: Watch,
     now: Time,
     ids: Vec<JobId>,
-    /// The number of rounds.
     rounds: u64,
 }
 

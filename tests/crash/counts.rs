@@ -1,6 +1,6 @@
 //! Crashes a server at thousands of moments, and counts the releases of dependent jobs and the runs of schedules.
 //!
-//! Owns a book of the actions of a producer, a worker and the schedules. The book does not use the engine's rules. Each
+//! Owns [`Book`], which records the actions of a producer, a worker and the schedules without the engine's rules. Each
 //! dependent must be released once, after the last member of its batch has ended. Each due time of a schedule must
 //! result in one copy, or in one skipped run if the previous copy still exists.
 

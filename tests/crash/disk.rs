@@ -277,7 +277,7 @@ impl Disk {
         self.0.lock().capacity = capacity;
     }
 
-    /// Returns the total size, in bytes, of the files with this prefix.
+    /// Returns the total size, in bytes, of the files whose names start with `prefix`.
     pub fn used(&self, prefix: &str) -> u64 {
         let state = self.0.lock();
         let files = state.names.iter().filter(|(name, _)| name.starts_with(prefix));

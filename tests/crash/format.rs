@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The size of a segment's header in bytes.
 pub const HEADER: usize = 192;
 
-/// The size in bytes of each of the two copies of the fields in a header.
+/// A header contains two copies of its fields. Each copy is this many bytes long.
 const COPY: usize = 96;
 
 /// The size of a record's prefix before a payload of up to 64 bytes.
