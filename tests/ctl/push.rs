@@ -211,7 +211,7 @@ fn waiting_for_an_endpoint_is_no_try() {
     let mut worker = Running::start(server.command(&["work", "mail", "--url", &format!("http://{address}")]));
     wait_until("it waits", || server.figure("stats", "current-waiting") == "1");
     drop(listener);
-    server.ok(&["put", "-t", "mail", "-r", "1", "a"]);
+    server.ok(&["put", "-t", "mail", "-r", "5", "a"]);
     wait_until("it touches the job", || server.figure("stats", "cmd-touch") != "0");
     let count = Arc::new(AtomicUsize::new(0));
     let seen = count.clone();
