@@ -60,9 +60,9 @@ pub struct Full<'a> {
     pub body: &'a [u8],
 }
 
-/// Passes each record with its offset, or the error of an invalid record, to `visit`. `last_id` is the largest ID in
-/// earlier files. Returns the largest ID so far, or a larger number if a part of the file was not read. Decoding stops
-/// where no record can start, because the following bytes may be part of a body.
+/// Calls `visit` with the offset of each record, and with the record or, if it is invalid, the error. `last_id` is the
+/// largest ID in earlier files. Returns the largest ID so far, or a larger number if a part of the file was not read.
+/// Decoding stops where no record can start, because the following bytes may be part of a body.
 pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<ForeignEntry<'a>, String>)) -> u64 {
     let mut reader = Reader { format: &VERSION_7, bytes, at: 0, last_id };
     let mut at = 0;
@@ -401,7 +401,7 @@ mod tests {
                 assert_eq!(lines.len(), count + usize::from(torn), "{end}: {lines:?}");
                 assert!(!torn || lines[count].contains("problem: a record that is cut short; "), "{end}: {lines:?}");
                 assert!((5..20).contains(&last_id));
-                // A torn full record is not accepted if its missing bytes are read as zeros.
+                // A torn full record must not be accepted when zero bytes follow it.
                 let (lines, _) = described(&[&bytes[..end], &[0; 300]].concat());
                 assert!(lines[..count] == whole[..count] && lines.len() <= count + 1, "{end}: {lines:?}");
                 let is_full = records[count][0] != 0;

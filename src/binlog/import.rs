@@ -101,7 +101,8 @@ impl Importer {
         });
     }
 
-    /// Reports that the files from `first` up to `name` are missing. beanstalkd leaves no gaps, so jobs may be lost.
+    /// Reports missing files, from `first` up to but not including `name`. beanstalkd leaves no gaps, so jobs may be
+    /// lost.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }

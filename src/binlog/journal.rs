@@ -51,7 +51,7 @@ pub struct Retired {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
     pub any: u64,
-    /// The position after the last new job or result. While the disk is failing, replies about both are withheld.
+    /// The position after the last new job or result, whose replies are withheld while the disk is failing.
     pub puts: u64,
     pub count: u64,
     pub put_count: u64,
@@ -169,7 +169,7 @@ impl Journal {
     /// Records the changes of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // While the disk is failing, withhold the replies to these changes, so that clients keep their own copies.
+            // While the disk is failing, withhold replies about these changes, so that clients keep their own copies.
             let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Persist(_))
                 || matches!(change, Change::Promise(_) | Change::PromiseKey | Change::Outcome { result: 1.., .. });
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
@@ -488,7 +488,7 @@ impl Journal {
         self.count_evacuating();
     }
 
-    /// `size` and `before` are the job's [`Engine::logged_size`] now and in an earlier full record.
+    /// `size` is the job's current [`Engine::logged_size`], and `before` is its size in an earlier full record.
     pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
         if let Some(before) = before {
             self.lost_job(slot, before);
@@ -520,7 +520,7 @@ impl Journal {
         self.old + self.retiring + current + self.ready
     }
 
-    #[inline] // called for each batch of commands, most of which use none of the figures
+    #[inline] // called for each batch of commands, although most batches use none of the figures
     pub fn stats(&self) -> LogFigures {
         let Journal { migrated, written, skipped, lost, segment_size, live, health, .. } = *self;
         let number = |segment: Option<&Segment>| segment.map_or(0, |segment| segment.number);

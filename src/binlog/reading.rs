@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction empties the next one, so that the loss is reported once.
+    /// `true` if the previous segment is missing. Compaction empties the next segment to report the loss only once.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,
@@ -260,7 +260,7 @@ impl<'a> Reading<'a> {
         Ok((end?, goes_on))
     }
 
-    /// Returns `true` if the log was synced beyond `at`, where bytes are unreadable.
+    /// Returns `true` if the unreadable bytes at `at` are damage, because the log was synced beyond them.
     fn is_damage(&mut self, at: LogLocation) -> bool {
         self.claims().synced > at
     }
@@ -419,7 +419,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Ignores an implausible limit: the next start would skip new jobs, because their IDs would reach [`ID_LIMIT`].
+    /// Ignores an implausible limit: new jobs would get IDs from [`ID_LIMIT`] on, which the next start would ignore.
     fn claim_ids(&mut self, ids: u64) {
         if ids < ID_LIMIT {
             self.ids = ids;

@@ -43,7 +43,7 @@ macro_rules! sizes {
     )+};
 }
 
-// The maximum sizes of records in bytes. `texts` is the total length of the texts, including a job's options and body.
+// The maximum sizes of records in bytes. `texts` is the total length of the strings, including options and body.
 sizes! {
     settings_size: LONG_PREFIX + SETTINGS;
     key_size: LONG_PREFIX + 18;
@@ -56,10 +56,10 @@ sizes! {
 /// Records contain new values instead of differences, because a record may be applied twice: after a failed sync,
 /// records are written again.
 ///
-/// A put job's state follows from its delay and options. `Run` contains a schedule's ID and new state, and the copy
-/// that the schedule put. The result of an outcome is the end of the job's body; `done` is `None` before a retry. A
-/// moved job that is not delayed or buried is recorded as ready. Default settings remove settings. A pause of length
-/// zero ends a pause. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
+/// A put job's state follows from its delay and options. `Run` contains a schedule's ID and new state, and the new
+/// copy. The result of an outcome is the end of the job's body; `done` is `None` before a retry. A moved job that is
+/// not delayed or buried is recorded as ready. Default settings remove the tube's settings. A pause of length zero ends
+/// a pause. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     Put(StoredJob<'a>),
@@ -151,7 +151,7 @@ pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
     head[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Returns the size of the checksummed part. A long payload has its own checksum, which is part of the prefix.
+/// Returns the size of the part that the first checksum covers. This part contains the checksum of a long payload.
 pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload

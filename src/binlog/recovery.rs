@@ -31,12 +31,12 @@ pub struct BinlogSettings {
 }
 
 impl BinlogSettings {
-    /// Creates settings for segments of `segment_size` bytes. Damaged records do not prevent the start.
+    /// Creates settings for segments of `segment_size` bytes. Startup succeeds even if records are damaged.
     pub const fn new(segment_size: u64, mode: SyncMode) -> BinlogSettings {
         BinlogSettings { segment_size, mode, strict: false }
     }
 
-    /// Returns the settings, changed to prevent the start if any record is damaged.
+    /// Returns the same settings, except that startup fails if any record is damaged.
     pub const fn strictly(self) -> BinlogSettings {
         BinlogSettings { strict: true, ..self }
     }
@@ -73,7 +73,7 @@ pub fn open(
     let repaired = repair(&*storage, &survey, &mut reading);
     // The time must not be before the latest time in the log: a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
-    // If nothing shows which IDs were assigned, continue after more IDs than a server can assign: 2^20 per second.
+    // If nothing shows which IDs were assigned, start above all possible IDs: a server assigns at most 2^20 per second.
     let was_used = !survey.chain.is_empty() || survey.unused.iter().any(|number| *number > 1);
     let unknown = if survey.log_id.is_none() && was_used { (now.nanos() / 1_000_000_000) << 20 } else { 0 };
     let (last_id, found_epoch) = (reading.last_id().max(unknown), reading.epoch.unwrap_or_default());
@@ -199,7 +199,7 @@ fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io:
     .map(drop)
 }
 
-/// Returns the duration of writing and syncing the first records.
+/// Continues the log. Returns the time that it took to write and sync the first records.
 fn go_on(
     journal: &mut Journal,
     writer: &mut Writer,

@@ -87,7 +87,7 @@ pub struct Folder {
 struct Opened {
     folder: File,
     locks: Option<Locks>,
-    /// The directory's modification time when last listed completely, or `None` if a later change may have this time.
+    /// The directory's modification time at the last listing, or `None` if a later change could get the same time.
     listed: LeafMutex<Option<SystemTime>>,
 }
 
@@ -257,7 +257,7 @@ impl Storage for Folder {
     fn remove(&self, name: &str) -> io::Result<()> {
         let opened = self.opened()?;
         unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
-        // Otherwise, a power failure could undo this removal, but not a later removal.
+        // Without this sync, a power failure could undo this removal, but not a later removal.
         opened.folder.sync_all()
     }
 }

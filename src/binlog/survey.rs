@@ -117,8 +117,8 @@ fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log_id, _)| log_id)
 }
 
-/// Passes the offset and the length of each block that has a nonzero byte to `visit`. If `visit` returns `false`, stops
-/// and returns `false`.
+/// For each block that contains a nonzero byte, passes the offset and the length to `visit`. If `visit` returns
+/// `false`, stops and returns `false`.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,

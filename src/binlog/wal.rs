@@ -91,7 +91,7 @@ impl DiskLatency {
 }
 
 impl Wal {
-    /// `first_sync` is the duration of the first sync, unless it failed.
+    /// `first_sync` is the duration of the first sync, or `None` if that sync failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
         let storage = writer.storage.clone();
         let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());

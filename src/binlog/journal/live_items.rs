@@ -204,7 +204,7 @@ impl Journal {
         }
     }
 
-    /// Appends the record of an operation, which the engine may already have completed.
+    /// Appends the record of an operation. The engine may already have completed the operation.
     pub(super) fn record_opened(&mut self, number: u32, operation: &OpenOperation) {
         let size = operation_size(operation.names());
         self.make_room(size);

@@ -1,4 +1,4 @@
-//! The space on disk, the space for the engine, and compaction. Compaction bounds the disk usage: it rewrites the live
+//! Disk usage, the log space for the engine, and compaction. Compaction bounds the disk usage: it rewrites the live
 //! items of the oldest segment, then removes the segment. It also empties unreliable segments after a disk failure.
 //! Enforces promise P20 of beanpole-promises(7).
 
@@ -11,7 +11,7 @@ use crate::shared::log_figures::Health;
 
 const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
-/// Bytes for records about the log itself.
+/// Bytes kept free for records about the log itself.
 const KEPT: u64 = 8 * MARK as u64;
 /// The value of [`Retired::after`] until a record states that the segment is not needed.
 const UNRECORDED: u64 = u64::MAX;
@@ -39,7 +39,7 @@ impl Journal {
         size.saturating_sub((HEADER + CHANGE + MARK) as u64).max(1)
     }
 
-    /// Returns the maximum size of a record after which `kept` usable bytes remain.
+    /// Returns the size of the largest record that leaves `kept` usable bytes.
     pub(super) fn space(&self, kept: u64) -> u64 {
         let mut ahead = self.ahead();
         let mut max = 0;
@@ -96,7 +96,7 @@ impl Journal {
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
-    /// Returns `true` if retired segments must be removed, after a sync, before another segment fits into the bound.
+    /// Returns `true` if another segment fits into the bound only after a sync and the removal of the retired segments.
     pub fn awaits_removal(&self) -> bool {
         self.retiring > 0 && !self.in_doubt && self.disk() + self.segment_size > self.bound()
     }
@@ -205,7 +205,7 @@ impl Journal {
 
     /// Returns the next segment to remove, in order. Records `synced` first: a new segment's header states that the
     /// removed segments are not needed, and must also state that the record which allowed their removal is synced.
-    /// Unless the `last` removal failed, a segment that could not be removed comes first.
+    /// If the `last` removal succeeded, a segment whose earlier removal failed comes first.
     pub fn next_retired(&mut self, synced: Synced, last: &std::io::Result<()>) -> Option<Retired> {
         if synced.position > self.synced.position {
             self.is_synced(synced);

@@ -12,7 +12,7 @@ const SIZE: u64 = 1000;
 /// The number of unusable bytes at the end of a segment.
 const END: u64 = (CHANGE + MARK) as u64;
 
-/// Creates a journal with a first segment of this size, and with reserved IDs.
+/// Creates a journal with a first segment of `size` bytes, and with reserved IDs.
 fn journal(size: u64) -> Journal {
     let mut journal = Journal::new(size, 9);
     let number = journal.claim_number();
@@ -96,7 +96,7 @@ fn a_record_is_short_of_space_or_of_ids_by_one() {
     assert!(!journal.is_short(0));
     journal.last_id += 1;
     assert!(journal.is_short(0));
-    // While the disk is full or fails, no command waits for space.
+    // While the disk is full or failing, no command waits for space.
     for health in [Health::Full, Health::Failing] {
         journal.health = health;
         assert!(!journal.is_short(free + 1), "{health:?}");

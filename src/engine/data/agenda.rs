@@ -227,7 +227,7 @@ pub enum LongCommand {
 pub struct Flush {
     pub tube: Box<[u8]>,
     pub(in crate::engine) states: Box<[State]>,
-    /// The highest job ID at the start, or `None` before the start.
+    /// The highest job ID when the flush began, or `None` if the flush has not begun.
     pub(in crate::engine) last: Option<u64>,
     /// The next slot to check. The flush checks slots, because some jobs of the tube are in none of the tube's queues.
     pub(in crate::engine) from: u32,
@@ -254,7 +254,7 @@ pub struct MoveJobs {
     pub to: Box<[u8]>,
     pub(in crate::engine) state: State,
     pub left: u64,
-    /// The tube `from`, or `None` before the start. Later tubes with the same name are not affected.
+    /// The tube `from`, or `None` if the move has not begun. Later tubes with the same name are not affected.
     pub(in crate::engine) origin: Option<Handle<u32>>,
     /// Jobs skipped because the destination already has a job with the same key.
     pub(in crate::engine) passed: usize,

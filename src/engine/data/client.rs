@@ -53,7 +53,7 @@ pub struct Waiting {
     pub until: Time,
     /// The extras of the job whose outcome the client waits for, or [`NIL`] if the client waits for a job.
     pub outcome: u32,
-    /// `true` if the job exists only to report its outcome to this client. If the wait times out, the job is withdrawn.
+    /// `true` if the job exists only to report its outcome to this client. A timeout removes an unreserved job.
     pub run: bool,
 }
 
@@ -397,7 +397,7 @@ impl Outcome {
     }
 }
 
-/// The `text` of `Progress` is the numerator and the denominator as the worker sent them.
+/// The `text` of `Progress` contains the numerator and the denominator as the worker sent them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
     Data(Body),

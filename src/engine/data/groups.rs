@@ -91,7 +91,7 @@ pub struct Groups {
     pub ends: u64,
 }
 
-/// Returns the log bytes for the end of a member. `name` is the length of the group's name.
+/// Returns the log bytes for recording that a member has ended. `name` is the length of the group's name.
 pub(in crate::engine) const fn end_size(name: usize) -> u64 {
     40 + name as u64
 }
@@ -215,7 +215,7 @@ impl Groups {
         groups
     }
 
-    /// Returns a wait for `group` that is over, and the slot of its job.
+    /// Returns an ended wait for `group`, and the slot of the waiting job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
         let group = self.table.get(group);
         let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.get(wait).id, 0));

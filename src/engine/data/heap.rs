@@ -96,7 +96,7 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Removes the last entry of the array, so that no other member moves.
+    /// Removes the last entry of the array, which does not move any other member.
     pub fn pop_last(&mut self) -> Option<u32> {
         self.shrunk(|entries| entries.pop_back()).map(|(_, member)| member)
     }
@@ -169,7 +169,7 @@ impl<K: Ord + Copy> Heap<K> {
 
 const KEPT: usize = 4096;
 const MAX_SAMPLES: usize = 1024;
-/// To skip at least this many keys, sampling and counting passes are cheaper than a pass for each `KEPT` keys.
+/// If at least this many keys must be skipped, sampling and counting are cheaper than a pass for each `KEPT` keys.
 const SAMPLED: usize = 4 * KEPT;
 
 #[derive(Debug)]
@@ -295,7 +295,7 @@ mod tests {
         assert!(out.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
-    /// Early keys ascend and members are removed from the front; later keys are random.
+    /// Keys ascend, except for every `odd`-th key. Most removals are from the front.
     #[test]
     fn a_queue_that_becomes_a_heap_keeps_its_order() {
         for odd in [u64::MAX, 1000, 7] {

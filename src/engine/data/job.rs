@@ -119,7 +119,7 @@ pub enum JobFlag {
     InRun = 8,
     /// The job is a member of a group, waits for a group, or is a schedule.
     Tied = 16,
-    /// The job was held for group members, and has not been reserved since. The members' ends may not be logged yet.
+    /// The job was held for group members, and not reserved since. The log may not show yet that they have ended.
     Freed = 32,
 }
 

@@ -71,7 +71,7 @@ pub enum DedupKey {
     None,
     /// A unique name in the tube. A client that submits the name again is attached to the existing job.
     Name(Name),
-    /// The job's body, which is unique among such keys in the tube. `None` until the fingerprint is computed.
+    /// The job's body, which is unique among the body keys in the tube. `None` until the fingerprint is computed.
     Body(Option<Fingerprint>),
     /// An ID that is unique in all tubes.
     Id([u8; 16]),
@@ -116,7 +116,7 @@ pub struct JobOptions {
     pub keep: u32,
     /// The delay in seconds after the first failed try. The delay doubles with each further failed try.
     pub backoff: u32,
-    /// A concurrency key, and the limit of its reserved jobs. If these jobs have different limits, the largest applies.
+    /// A concurrency key and the limit on its reserved jobs. If these jobs have different limits, the largest applies.
     pub concurrency: Option<(Name, u32)>,
     pub groups: Vec<GroupTag>,
 }

@@ -35,7 +35,7 @@ pub struct PastJob {
     pub tube: Arc<[u8]>,
     pub created: Time,
     pub ended: Time,
-    /// The duration of the last reservation, or zero if the job was not reserved at the end.
+    /// The duration of the last reservation, or zero if the job was not reserved when it ended.
     pub ran: Span,
     pub tries: u32,
     /// The length of the whole body in bytes.
@@ -50,7 +50,7 @@ impl PastJob {
         &self.start[..SHOWN.min(self.size as usize)]
     }
 
-    /// Returns the time from the put to the last reservation, or to the end if the job was not reserved at the end.
+    /// Returns the time from the put to the last reservation, or to the end if the job was not reserved when it ended.
     pub fn waited(&self) -> Span {
         Span::from_nanos(self.ended.since(self.created).nanos().saturating_sub(self.ran.nanos()))
     }
@@ -59,7 +59,7 @@ impl PastJob {
 pub const POINTS: usize = 240;
 pub const POINT_SECONDS: u64 = 15;
 
-/// Figures of all tubes together for a period of [`POINT_SECONDS`].
+/// Totals of all tubes for a period of [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
     /// The number of ready jobs at the start of the period.

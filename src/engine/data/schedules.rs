@@ -42,12 +42,12 @@ pub struct Schedule {
     pub(in crate::engine) missed: u32,
     /// The name of the schedule, which is unique in the tube. The name is also the dedup key of each copy.
     pub(in crate::engine) name: Name,
-    /// The text, which usually takes less memory than the parsed [`Recurrence`].
+    /// The text of the recurrence, which usually takes less memory than the parsed [`Recurrence`].
     pub(in crate::engine) when: Name,
     tags: Option<Box<CopyTags>>,
 }
 
-/// Bytes charged for a schedule and its index entries, excluding its job and texts.
+/// Bytes charged for a schedule and its index entries, excluding its job and strings.
 pub const SCHEDULE_COST: u64 = size_of::<Schedule>() as u64 + 32;
 const _: () = assert!(SCHEDULE_COST + JOB_COST <= 200);
 
@@ -267,7 +267,7 @@ impl Recurrence {
         }
     }
 
-    /// Returns the first run of a schedule created at `now`, at least `delay` later.
+    /// Returns the time of the first run of a schedule created at `now`, at least `delay` later.
     pub fn first(&self, now: Time, delay: Span) -> Time {
         match self {
             Recurrence::Every(_) if delay > Span::ZERO => now + delay,

@@ -123,7 +123,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    #[inline(always)] // as frequent as `get`
+    #[inline(always)] // called as often as `get`
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
         let chunk = self.chunks.get_mut(slot as usize / N);
         match chunk.and_then(|chunk| chunk.entries.get_mut(slot as usize % N)) {
@@ -175,7 +175,7 @@ fn vacant_slot(slot: u32) -> ! {
 
 /// The average number of items per bucket of a growing index.
 const FILL: u32 = 4;
-/// The buckets that are allocated at a time: a page of memory.
+/// The number of buckets that are allocated at a time. They fill one page of memory.
 const PAGE: usize = 64;
 
 pub trait Hashed {

@@ -73,7 +73,7 @@ impl JobCounts {
     }
 }
 
-/// Lower bounds of the IDs of the ready, delayed and buried jobs in one tube or in all tubes.
+/// Lower bounds on the IDs of the ready, delayed and buried jobs in one tube or in all tubes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OldestIds(pub(in crate::engine) [u64; 3]);
 
@@ -129,7 +129,7 @@ pub struct Tube {
     pub(in crate::engine) pauses: u64,
     pub(in crate::engine) using: u32,
     pub(in crate::engine) watching: u32,
-    /// Watching clients with [`ReservePolicy::Notified`], idle or not.
+    /// The number of clients with [`ReservePolicy::Notified`] that watch the tube, idle or not.
     pub(in crate::engine) sleepers: u32,
     /// The client that created the tube. The client may have disconnected.
     pub(in crate::engine) opener: Option<Handle<ClientId>>,

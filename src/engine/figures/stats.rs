@@ -1,6 +1,6 @@
 //! Statistics of the queue, tubes, groups, jobs and connections, and the ages of the oldest jobs. Must not format
 //! statistics, because each protocol has a different format. The search for the oldest job in a state raises a lower
-//! bound of the job's ID, so that no ID is checked twice.
+//! bound on the job's ID, so that no ID is checked twice.
 //! Touches: agenda, clients, draining, limits, store, tubes.
 
 use crate::engine::data::*;

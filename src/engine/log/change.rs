@@ -43,7 +43,7 @@ pub enum Change {
     Lease(u32),
     // The log does not contain the job yet, and must store its current state.
     Persist(u32),
-    // A worker reported an outcome: the job has ended or is retried. Its body ends with the result, of `result` bytes.
+    // A worker reported an outcome: the job has ended or is retried. The result is the last `result` bytes of its body.
     Outcome { slot: u32, result: usize },
     Delete { slot: u32, id: JobId, size: usize },
     // A schedule put the copy in `slot`, and is due again.
@@ -60,7 +60,7 @@ pub enum Change {
     PauseEnded { tube: u32, name: Box<[u8]>, before: bool },
     PauseOver { tube: u32, name: usize },
     Move { slot: u32, sizes: (usize, usize) },
-    // The job lost its dead-letter origin or a wait for a group, so a full record is now smaller by `bytes`.
+    // The job lost its dead-letter origin or a wait for a group, so its full record is now `bytes` bytes smaller.
     Shrunk { slot: u32, bytes: usize },
     // The reservation of a job with limited tries ended because the worker released the job or was lost.
     Retry(u32),
@@ -76,7 +76,7 @@ pub enum Change {
     // A long command has begun. After a restart, the server completes the command unless `Closed` follows.
     Opened { number: u32, operation: Box<OpenOperation> },
     Closed { number: u32, names: usize },
-    // A reply will depend on other jobs having ended, for example group members. The log must store this first.
+    // A reply will depend on other jobs having ended, such as group members. The log must record this fact first.
     PromiseEnds,
     // A reply will refer to an ended job by its key. The log must store the key first.
     PromiseKey,

@@ -11,14 +11,14 @@ use crate::engine::Engine;
 pub const PUT_SIZE: u64 = 76;
 /// Bytes for any other change to a job.
 pub const CHANGE_SIZE: u64 = 45;
-/// Bytes for the options of a job, excluding their texts.
+/// Bytes for the options of a job, excluding their strings.
 pub const OPTIONS_SIZE: usize = 68;
 /// Additional bytes for a dead letter, excluding the name of its origin.
 pub const ORIGIN_SIZE: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
-    /// Bytes for new jobs. Separate from `changes`, which must remain possible on a nearly full disk.
+    /// Bytes for new jobs. Separate from `changes`, because changes must remain possible on a nearly full disk.
     pub puts: u64,
     /// Bytes for changes to existing jobs, except deletes. The put of a job claims the space for its delete in advance.
     pub changes: u64,
@@ -146,7 +146,7 @@ impl GroupTag {
     }
 }
 
-/// `texts` is the total length of the schedule's texts, and `groups` is the number of groups of the copies.
+/// `texts` is the total length of the schedule's strings, and `groups` is the number of groups of the copies.
 pub(in crate::engine) const fn logged_schedule(texts: usize, groups: usize) -> usize {
     OPTIONS_SIZE + 16 + texts + groups * tie_size(0)
 }

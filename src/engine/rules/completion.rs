@@ -1,4 +1,4 @@
-//! The ends of jobs: reported outcomes, lost workers, expired reservations, and records of ended jobs in the history.
+//! Completion of jobs: reported outcomes, lost workers, expired reservations, and records of ended jobs in the history.
 //! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
 //! Enforces promise P1 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, past, store, tubes.
@@ -24,7 +24,7 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Completes a job even if its lease is overdue. If the lease ended first, another client could get and lose it.
+    /// Completes a job even if its lease is overdue. Ending the lease first could let another client get and lose it.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -63,7 +63,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles a failure of a job with a limit of tries or a dead-letter tube. Otherwise returns `false`.
+    /// Handles a failure of a job with a limit on tries or a dead-letter tube. Otherwise returns `false`.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();

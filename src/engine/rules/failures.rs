@@ -1,4 +1,4 @@
-//! Failures of jobs: limits of tries, retry delays, failure reasons, dead letters, and the end of the time to live.
+//! Failures of jobs: limits on tries, retry delays, failure reasons, dead letters, and the end of the time to live.
 //! Must not assign jobs to clients, or handle reports from workers (see `completion.rs`).
 //! Enforces promise P29 of beanpole-promises(7).
 //! Touches: agenda, clients, news, past, store, tubes.
@@ -71,7 +71,7 @@ impl Engine {
         self.store.jobs.get(slot).fails >= bounds.tries
     }
 
-    /// Returns the delay after a failed try, plus up to 10% at random for a tube setting or if `spread` is `true`.
+    /// Returns the delay after a failed try, plus up to 10% at random if `of_tube` or `spread` is `true`.
     fn backoff(&mut self, slot: u32, spread: bool) -> Span {
         let Some(bounds) = self.try_limits(slot) else { return Span::ZERO };
         let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);
@@ -222,7 +222,7 @@ impl Engine {
         self.end_job(slot, Outcome::Gone, now);
     }
 
-    /// Returns `true` if the job was revoked (from the client `from`, if any), and has remained buried since then.
+    /// Returns `true` if the job was revoked (from the client `from`, if given), and has remained buried since then.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
         let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);

@@ -103,7 +103,7 @@ impl Engine {
 
     pub(in crate::engine) fn settle_groups(&mut self, groups: &[LoggedGroup]) {
         for LoggedGroup { number, .. } in groups {
-            // Releasing the jobs of one group can remove another group in the list, but does not reuse the number.
+            // Releasing the jobs of one group can remove another group in the list, but does not reuse its number.
             if self.store.groups.table.items.try_get(*number).is_none() {
                 continue;
             }
@@ -154,7 +154,7 @@ impl Engine {
         self.serve_at_end(number);
     }
 
-    /// Delays the reply to a worker that reserves a formerly held job: the log must first contain the members' ends.
+    /// Delays the reply for a formerly held job until the log records that the group members have ended.
     pub(in crate::engine) fn report_freed(&mut self, slot: u32) {
         let job = self.store.jobs.get_mut(slot);
         if job.state() == State::Reserved && job.has(JobFlag::Freed) {

@@ -1,4 +1,4 @@
-//! Runs of schedules that are due. The dedup key of each copy is the name of its schedule, and no copy is put while a
+//! Runs of due schedules. The dedup key of each copy is the name of its schedule, and no copy is put while a
 //! job in the tube has this key. Must not create schedules (see `verbs/submit.rs`).
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
@@ -7,7 +7,7 @@ use crate::engine::data::*;
 use crate::engine::log::{logged_options, Change, CHANGE_SIZE, PUT_SIZE};
 use crate::engine::{Engine, Refused};
 
-/// The delay before a schedule whose copy was refused tries again.
+/// The delay before a schedule tries again to put a copy that was refused.
 const RETRY: Span = Span::from_secs(1);
 /// The delay before the schedules try again while the log is creating space for a copy.
 const SPACE_RETRY: Span = Span::from_millis(1);

@@ -26,7 +26,7 @@ impl Engine {
         self.next_deadline() > now
     }
 
-    /// Ends expired reservations before sending a warning, because a warning about an expired reservation is wrong.
+    /// Ends expired reservations before sending a warning, because a warning about them would be wrong.
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;

@@ -128,7 +128,7 @@ pub enum Answer {
 }
 
 impl Call {
-    /// Returns `true` if the client of the call exists and, where the call requires this, is not waiting.
+    /// Returns `true` if the client of the call exists and, unless the call permits waiting clients, is not waiting.
     pub fn is_legal(&self, model: &Model) -> bool {
         use Call::*;
         match *self {
@@ -315,7 +315,7 @@ impl Call {
     }
 
     /// Runs the call on the model. `engine` is the engine's answer, which provides the number of a new client. Returns
-    /// all valid answers with the resulting models. At least one of them must match the engine.
+    /// all valid answers with the resulting models. At least one answer with its model must match the engine.
     pub fn on_model(&self, mut model: Model, engine: &Answer, now: Time) -> Vec<(Answer, Model)> {
         if let Call::Tick { limit } = *self {
             let all_done = |model: Model| (Answer::Is(model.next_deadline() > now), model);

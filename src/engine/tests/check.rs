@@ -1,7 +1,7 @@
 //! Brute-force checks of all invariants of the engine.
 //!
 //! Owns no data, and must not change the engine. Tests, the simulation and fuzzing run the checks after every call. The
-//! cost is proportional to the size of the engine.
+//! cost is proportional to the number of items in the engine.
 //!
 //! Touches: agenda, clients, store, tubes.
 

@@ -21,7 +21,7 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
     let steps = stage.steps.unwrap_or(u64::MAX);
     engine.grant_steps(steps);
     let mut answer = call.on_engine(engine, now);
-    // `Freed` only delays the event that follows, so the model does not predict it.
+    // `Freed` only delays the event that follows, so the model does not predict `Freed`.
     let is_news = |event: &Event| !matches!(event, Event::Freed { .. });
     let mut events: Vec<Event> = std::iter::from_fn(|| engine.take_event()).filter(is_news).collect();
     engine.check();

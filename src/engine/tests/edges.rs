@@ -352,7 +352,7 @@ fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
         if delay == Span::ZERO { &mut ready } else { &mut delayed }.push(id);
     }
     for (state, ids) in [(State::Ready, &ready), (State::Delayed, &delayed)] {
-        // Step budgets for a part of the queue, for the whole queue, and without a limit.
+        // One budget suffices for a part of the queue, one for the whole queue, and one is unlimited.
         for steps in [5, JOBS, u64::MAX] {
             let mut page = JobPage::new(state, 0, JOBS as usize);
             let found: Vec<JobId> = loop {
@@ -381,7 +381,7 @@ fn a_client_that_waits_for_an_end_is_notified_of_a_burial_when_it_is_durable() {
     assert!(matches!(engine.take_change(), Some(Change::Promise(_))));
 }
 
-/// Returns the bytes charged in the log for the last job, excluding its body and the name of its tube.
+/// Returns the log bytes charged for the job that was put, excluding its body and the name of its tube.
 fn logged_beside(engine: &mut Engine, body_and_tube: usize) -> usize {
     let mut changes = std::iter::from_fn(|| engine.take_change());
     let slot = changes.find_map(|change| if let Change::Put(slot) = change { Some(slot) } else { None });
@@ -556,7 +556,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
     }
 }
 
-/// There is no separate limit for the number of tubes with settings.
+/// There is no separate limit on the number of tubes with settings.
 #[test]
 fn each_tube_may_have_a_limit() {
     let mut engine = Engine::new(Limits::NONE);

@@ -20,7 +20,7 @@ mod schedules;
 mod settings;
 
 pub use extended::Extended;
-#[allow(unused_imports)] // unused in programs that include the model, but no tags
+#[allow(unused_imports)] // unused in programs that include this file but do not use groups
 pub use groups::GroupTie;
 pub use settings::Settings;
 
@@ -204,7 +204,7 @@ impl Model {
         self.client(client).expect("a client").used
     }
 
-    /// Returns the client's reserved jobs, with the ends of their times to run.
+    /// Returns the client's reserved jobs, each with the end of its time to run.
     fn held(&self, client: ClientId) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.jobs.iter().filter_map(move |job| match job.place {
             Place::Reserved { by, until, .. } if by == client => Some((until, job.id)),
@@ -227,8 +227,8 @@ impl Model {
         self.clients.push(ClientState { id, connection, used: "default", watched, producer: false, worker: false });
     }
 
-    /// Disconnects a client. Its jobs become ready in the order of service, but the disconnect does not count as a
-    /// release. Tubes that only this client watched are closed from the last to the first, followed by the used tube.
+    /// Disconnects a client. Its jobs become ready by priority and ID, but the disconnect does not count as a release.
+    /// Tubes that only this client watched are closed from the last to the first, followed by the used tube.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
         let order = |&id: &JobId| (self.job(id).expect("a job").pri, id);
@@ -273,7 +273,7 @@ impl Model {
         self.memory().total() + bytes > self.limits.max_memory
     }
 
-    /// Closes unused and empty tubes. The last tube of the list replaces a closed tube.
+    /// Closes tubes that are unused and empty. The last tube of the list replaces a closed tube.
     fn end_tubes(&mut self) {
         let lives = |tube: &Tube| {
             tube.name == "default"

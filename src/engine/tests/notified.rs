@@ -1,4 +1,4 @@
-//! Tests that very many clients are notified about one job in several calls, and share one copy of the content.
+//! Tests of a job with many waiting clients: several calls notify the clients, which share one copy of the content.
 //!
 //! Owns the test scenarios; `worlds` counts the steps.
 

@@ -10,7 +10,7 @@ use super::model::{GroupTie, JobTags, Model, Name, Place, Settings};
 /// The names of tubes. Each run uses the first four, five or six names.
 const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
 
-/// Priorities: a duplicate to cause ties, values around the limit of urgent jobs, and the maximum.
+/// Priorities: a duplicate to cause ties, values on both sides of the limit for urgent jobs, and the maximum.
 const PRIORITIES: [Priority; 6] = [0, 7, 7, 1023, 1024, u32::MAX];
 
 /// The maximum number of jobs in a run, small enough to check quickly.

@@ -185,7 +185,7 @@ fn a_search_for_the_oldest_job_ends_beside_a_worker_that_gives_an_older_one_back
         let mut world = Turns::new(SMALL);
         let [client, worker] = [(); 2].map(|()| world.engine.connect());
         world.put(client, SMALL, Span::from_secs(1000));
-        // A queue that is too long to be read completely.
+        // Make the queue too long to be read completely.
         world.put(client, SMALL, Span::ZERO);
         let now = world.now;
         let begin = || tube.map_or_else(FindOldest::default, |name| FindOldest::new((*name).into()));

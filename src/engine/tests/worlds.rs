@@ -1,4 +1,4 @@
-//! The worst cases: very many jobs are held, kicked, due, awaited or listed, but each call observes its step budget.
+//! The worst cases: many jobs are held, kicked, due, awaited or listed, but each call observes its step budget.
 //!
 //! Owns the counting of steps. A call can exceed its budget by one piece of work, whose size does not depend on the
 //! number of jobs. In a world of at most [`SMALL`] items, all invariants are checked after each call.
@@ -77,7 +77,7 @@ impl Turns {
         self.turns - before
     }
 
-    /// Asserts that the number of calls, `turns`, is plausible for `pieces` pieces of work of one to forty steps each.
+    /// Asserts that `turns` calls are plausible for `pieces` pieces of work that take one to forty steps each.
     pub fn took(&self, turns: u64, pieces: usize) {
         let (min, max) = (pieces as u64 / (self.steps + PIECE), pieces as u64 * 40 / self.steps + 20);
         assert!((min..=max).contains(&turns), "{turns} turns for {pieces}, which should be {min} to {max}");
@@ -98,7 +98,7 @@ impl Turns {
         }
     }
 
-    /// A client that watches very many tubes receives the result as an event.
+    /// A client that watches many tubes receives the result as an event.
     fn ask(&mut self, client: ClientId, timeout: Option<Span>) {
         self.turn(|engine, now| {
             let _ = engine.reserve(client, timeout, now);

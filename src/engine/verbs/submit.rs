@@ -105,7 +105,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Puts a job and waits for its outcome. If `wait` and any reservation end without an outcome, removes the job.
+    /// Puts a job and waits for its outcome. Removes the job if `wait` ends without an outcome or a reservation.
     pub fn run(
         &mut self,
         client: ClientId,

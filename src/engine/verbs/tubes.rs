@@ -246,7 +246,7 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Does nothing if a client uses or watches the tube, or if the tube has unfinished jobs that are not buried.
+    /// Does nothing if a client uses or watches the tube, or if any of its jobs is neither buried nor finished.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);

@@ -20,8 +20,8 @@ impl Model {
         self.held(client).any(|(until, _)| until - Span::from_secs(1) <= now)
     }
 
-    /// Returns the time of the client's next event: the end of a reservation, the last second of a reservation while
-    /// the client waits, or the end of a wait.
+    /// Returns the time of the client's next event: the end of a reservation, the beginning of the last second of a
+    /// reservation while the client waits, or the end of a wait.
     fn client_alarm(&self, client: ClientId) -> Time {
         let end = self.held(client).map(|(until, _)| until).min();
         match self.wait_ends(client) {

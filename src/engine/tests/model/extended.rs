@@ -48,7 +48,7 @@ pub struct Extended {
     pub groups: BTreeMap<Name, u64>,
     /// For each held job, the groups for which it waits, with the number of members that must end. 0 means all.
     pub waits: BTreeMap<JobId, Vec<(Name, u32)>>,
-    /// The previous holder of each revoked job, and the job's position in the order of burying when revoked.
+    /// The previous holder of each revoked job, and the job's position in the order of burying when it was revoked.
     pub revoked: BTreeMap<JobId, (ClientId, u64)>,
     /// Clients that choose tubes at random.
     pub weighted: Vec<ClientId>,
@@ -78,7 +78,7 @@ impl Model {
         jobs.chain(ends).next()
     }
 
-    /// Returns `true` if the tube has reached its limit of jobs, excluding buried jobs.
+    /// Returns `true` if the tube has reached its limit on jobs. Buried jobs and schedules do not count.
     pub(super) fn is_full(&self, tube: Name) -> bool {
         let counts = |job: &&super::Job| {
             job.tube == tube && !matches!(job.place, Place::Buried { .. } | Place::Scheduled { .. })
@@ -99,7 +99,7 @@ impl Model {
         bounds.iter().max().is_some_and(|limit| bounds.len() >= *limit as usize)
     }
 
-    /// Records a running or waiting time of a tube, if there is memory for the tube's first measurement.
+    /// Records a running or waiting time of a tube. Skips the tube's first measurement if there is no memory for it.
     pub(super) fn note_time(&mut self, tube: Name, run: Option<Span>, wait: Option<Span>) {
         if self.extended.times.contains_key(tube) || !self.lacks(super::TIMES_COST) {
             let times = self.extended.times.entry(tube).or_default();
@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Counts an event in the job's tube, if there is memory for the tube's first measurement.
+    /// Counts an event in the job's tube, unless it is the tube's first measurement and there is no memory for it.
     pub(super) fn note_event(&mut self, id: JobId, which: fn(&mut TubeEvents) -> &mut u64) {
         let tube = self.job(id).expect("a job").tube;
         self.note_time(tube, None, None);
@@ -518,7 +518,7 @@ impl Model {
     }
 
     /// Restarts the server with its log. State that is not logged is copied from `engine`: the order of tubes, and the
-    /// counts since the start.
+    /// counts since the server started.
     #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn restart(&mut self, engine: &Engine, now: Time) {
         self.clients.clear();

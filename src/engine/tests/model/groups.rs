@@ -34,7 +34,7 @@ impl Model {
         self.extended.waits.keys().filter(waiting).count()
     }
 
-    /// Returns the number of members, of waiting jobs, and of ended members.
+    /// Returns the numbers of members, of waiting jobs, and of ended members.
     pub fn group(&self, group: Name) -> Option<(u64, u64, u64)> {
         let (members, waiting) = (self.members(group), self.held_by(group));
         let ended = self.extended.groups.get(group).copied().unwrap_or(0);
