@@ -7,7 +7,7 @@ use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHOR
 use super::segment::{LogLocation, RecordKey};
 use crate::engine::BodyRef;
 
-/// Larger bodies are shared. Smaller bodies are copied, because a copy is cheaper than a separate write.
+/// Larger bodies are shared with the engine. Smaller ones are copied, because a copy is cheaper than a separate write.
 const SHARE: usize = 16 * 1024;
 
 #[derive(Clone, Debug)]

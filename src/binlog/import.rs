@@ -101,8 +101,7 @@ impl Importer {
         });
     }
 
-    /// Reports missing files, from `first` up to but not including `name`. beanstalkd leaves no gaps, so jobs may be
-    /// lost.
+    /// Reports missing files, from `first` up to but excluding `name`. beanstalkd leaves no gaps, so jobs may be lost.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }

@@ -24,7 +24,7 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Completes a job even if its lease is overdue. Ending the lease first could let another client get and lose it.
+    /// Completes a job despite an overdue lease. If the lease ended first, another client could get and lose the job.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -416,7 +416,7 @@ impl Engine {
         })
     }
 
-    /// If the step budget does not suffice, the job gets new extras, and the old extras keep the unnotified clients.
+    /// If the step budget does not suffice, the job gets new extras, and clients not notified yet stay in the old extras.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
         let is_awaited = |&number: &u32| self.store.extras.get(number).submitters() > 0;
         let Some(number) = self.bound(slot).filter(is_awaited) else { return };

@@ -1,4 +1,4 @@
-//! The statistics and peek commands of the model. Statistics are counted from scratch for each request.
+//! The statistics and peek commands of the model. Statistics are recounted for each request.
 
 use super::super::{
     Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, LINK_COST,
