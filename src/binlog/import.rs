@@ -67,7 +67,7 @@ pub struct Imported {
     /// The number of jobs with new IDs, at the end of `jobs`. If beanstalkd reads a file partially, it reuses some IDs.
     pub renumbered: usize,
     pub problems: Vec<String>,
-    /// The number of skipped records, plus one for each file that was not read to the end.
+    /// The number of skipped records, of gaps between files, and of files that were not read to the end.
     pub skipped: u64,
 }
 

@@ -155,7 +155,7 @@ pub(in crate::engine) struct RareExtras {
     pub start: Time,
     /// The rank among ready jobs (see `rank_of`) of a [`CompletionPolicy::Keep`] job whose start time has passed, or 0.
     pub order: u64,
-    /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
+    /// `true` if the only client that waited for the outcome no longer waits, and no client can query the outcome.
     pub orphaned: bool,
     /// `true` if the job is removed when its outcome has been sent.
     pub ephemeral: bool,

@@ -1,5 +1,5 @@
-//! Tubes (named queues), their settings, and the index of tubes by name. A tube exists while it contains a job, is used
-//! or watched, or is marked as kept. Must not decide which client receives which job.
+//! Tubes (named queues), their settings, and the index of tubes by name. A tube exists while it contains a job, has
+//! settings, is used or watched, or is marked as kept. Must not decide which client receives which job.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeSet;

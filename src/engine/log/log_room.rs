@@ -41,12 +41,12 @@ impl Engine {
         self.news.room = room;
     }
 
-    /// Returns and clears the number of bytes that the last refused request lacked. Returns 0 if the log cannot grow.
+    /// Returns and clears the log bytes that the last refused request needs, or 0 if no request waits for log space.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims log space for a job, or records how much is missing. `bytes` is the size of tube name, options and body.
+    /// Claims log space for a job, or records how much it needs. `bytes` is the size of tube name, options and body.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;
@@ -66,7 +66,7 @@ impl Engine {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 
-    /// Claims log space for making a volatile job durable, or records how much is missing.
+    /// Claims log space for making a volatile job durable, or records how much is needed.
     pub(in crate::engine) fn claim_persist(&mut self, slot: u32) -> bool {
         let logged = self.persist_size(slot);
         let is_claimed = claim(&mut self.news.room.puts, logged);

@@ -416,7 +416,7 @@ impl Engine {
         })
     }
 
-    /// If the step budget does not suffice, the job gets new extras, and clients not notified yet stay in the old extras.
+    /// If the step budget runs out, the job gets new extras, and clients not notified yet stay in the old extras.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
         let is_awaited = |&number: &u32| self.store.extras.get(number).submitters() > 0;
         let Some(number) = self.bound(slot).filter(is_awaited) else { return };

@@ -24,7 +24,7 @@ impl Engine {
         (tube, self.tubes.hash_in(key.key(), tube))
     }
 
-    /// The job must have extras and must not be in a queue. `limit` is the maximum number of reserved jobs.
+    /// The job must have extras and must not be in a queue. `limit` is the maximum number of reserved jobs with `key`.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, limit: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));

@@ -108,8 +108,8 @@ impl Engine {
     }
 
     /// Returns the rank among ready jobs of the same priority. The rank is usually the job ID, so that a released job
-    /// returns to its old position. A [`CompletionPolicy::Tell`] job whose worker was lost goes to the end. Jobs with a
-    /// start time come last, in the order in which they became ready.
+    /// returns to its old position. A [`CompletionPolicy::Tell`] job whose worker was lost goes to the end.
+    /// [`CompletionPolicy::Keep`] jobs with a start time come last, in the order in which they became ready.
     fn rank_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.store.jobs.get(slot);
