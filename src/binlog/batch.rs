@@ -95,7 +95,7 @@ impl Bytes {
         self.tails.push(TailEntry { record, at: self.own.len(), tail });
     }
 
-    /// Sets the checksums of records with shared tails. `start` is the offset in the segment where these bytes begin.
+    /// Sets the checksums of records with shared tails. `start` is the offset in the segment where these `Bytes` begin.
     pub fn seal(&mut self, key: RecordKey, start: u64) {
         let mut shared = 0;
         for TailEntry { record, at, tail } in &self.tails {

@@ -20,7 +20,7 @@ use crate::shared::log_figures::{Health, LogFigures};
 pub use live_items::Live;
 use live_items::LiveIndex;
 
-/// The number of job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
+/// The number of job IDs that the log reserves in advance. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
 /// Commands wait while fewer unused IDs than this are reserved. One event-loop iteration of all threads uses fewer IDs.
 const IDS_KEPT: u64 = 1 << 14;

@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction empties the next segment to report the loss only once.
+    /// `true` if the previous segment is missing. Compaction empties the next segment, so the loss is reported once.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,

@@ -363,7 +363,7 @@ pub enum OpenError {
     File(String, io::Error),
     Damaged(Vec<String>),
     Version(String, u32),
-    /// Two servers continued copies of the same log, so the first of these segments does not continue the second.
+    /// Two segments: servers continued copies of the same log, so the first segment does not follow the second.
     Mixed(String, String),
 }
 

@@ -25,7 +25,7 @@ impl Verdict {
     }
 }
 
-/// The number of bytes that are kept of each body.
+/// The number of bytes of each body that the history keeps.
 const SHOWN: usize = 64;
 const KEPT_REASON: usize = 256;
 

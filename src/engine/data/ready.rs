@@ -178,7 +178,7 @@ impl Lanes {
         lane
     }
 
-    /// Removes a job from a lane. Also removes the lane if it has no other jobs, and its key if it has no other lanes.
+    /// Removes a job from a lane. Also removes the lane if it has become empty, and then a key without lanes.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

@@ -299,7 +299,7 @@ impl Engine {
             let held = self.clients[client].reserved();
             let slot = held.entries[at].1;
             if is_meant(self.store.jobs.get(slot)) {
-                // If `true`, the removal moves an unchecked job to this position, so the walk must start again.
+                // If `again` is set, the removal moves an unchecked job to this position, so the walk must start again.
                 let again = held.rises(at);
                 self.end_reservation(slot, Cause::HangUp, now);
                 self.agenda.steps.take(MOVE);
