@@ -24,12 +24,12 @@ const TOLERANCE: f64 = 2.0;
 /// Like [`TOLERANCE`], but for a table that was measured with another compiler, which generates different code.
 const OTHER_COMPILER: f64 = 10.0;
 
-/// Like [`TOLERANCE`], but for processor times. The limit detects musl's memcpy(3): in November 2026, this function
-/// made a drain 9 to 14 % slower, which exceeded the value in the table by at least 5.8 %.
+/// Like [`TOLERANCE`], but for processor times. The tolerance is low enough to detect musl's memcpy(3). In November
+/// 2026, a drain with this function was 9 to 14 % slower, and the measured value exceeded the table by at least 5.8 %.
 const TIMED_TOLERANCE: f64 = 5.0;
 
-/// The numbers of operations of a short and a long run. Subtracting the measurement of the short run from that of the
-/// long run removes the startup.
+/// The number of operations in a short run and in a long run. The difference between their measurements excludes the
+/// startup costs.
 const RUNS: [usize; 2] = [1_000, 5_000];
 
 /// The minimum and the maximum number of pairs of timed runs. More pairs than the minimum are run only while the static
@@ -71,7 +71,7 @@ fn size(program: &Path) -> u64 {
 
 fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     let each = |options: &[&str], work: Work| {
-        // With a log, the thread that prepares segments works during some of the runs. The minimum excludes this work.
+        // With a log, the thread that prepares segments is active in some runs. The minimum of three excludes its work.
         let times = if options.is_empty() { 1 } else { 3 };
         let least =
             |operations| (0..times).map(|_| instructions(program, options, work, operations)).min().unwrap_or(0);
@@ -114,7 +114,7 @@ const STATIC: [(&str, Work); 2] = [
 
 /// Returns the processor time of `program` as a percentage of the time of `other`: the median over pairs of runs. On
 /// some machines, each run has one of two speeds, which differ by a factor of two. The fastest runs of the programs can
-/// therefore have different speeds, but most pairs of runs have the same speed.
+/// therefore have different speeds, but in most pairs, both runs have the same speed.
 fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
     let time = |program: &Path| {
         let server = Server::start(Command::new(program));

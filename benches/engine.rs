@@ -1,6 +1,6 @@
-//! Benchmarks of the engine without sockets, locks and protocols.
+//! Benchmarks of the engine without sockets, locks or protocols.
 //!
-//! Run `cargo bench --bench engine`. Bodies are 64 bytes long. An operation is one call of the engine unless the name
+//! Run `cargo bench --bench engine`. Bodies are 64 bytes long. An operation is one call to the engine unless the name
 //! of the case says otherwise.
 
 mod rounds;
@@ -89,7 +89,7 @@ impl World {
         assert!(self.engine.delete(self.worker, id, self.now));
     }
 
-    /// Executes a reserve that waits because the tube permits one reserved job, and the delete that ends the wait.
+    /// Executes a reserve that waits because the tube permits only one reserved job, and the delete that ends the wait.
     fn take_turns(&mut self) {
         assert!(matches!(self.engine.reserve(self.producer, None, self.now), Reserve::Waiting));
         let id = self.ids.pop().expect("a reserved job");
@@ -245,7 +245,7 @@ fn settings(cases: &mut Cases) {
     cases.add(&name, verbs, taken, move |world| (0..verbs).for_each(|_| world.take_turns()));
 }
 
-/// Measures operations with many watched tubes or beside many unwatched tubes, and connects and disconnects.
+/// Measures operations while many tubes are watched or unwatched, and measures connecting and disconnecting.
 fn tubes(cases: &mut Cases) {
     let (watched, many) = (cases.count(1000), cases.count(33_000));
     cases.add("watch", many, World::new, move |world| world.watch(many));

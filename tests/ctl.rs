@@ -87,7 +87,7 @@ mod support {
         }
     }
 
-    /// Returns a subcommand that does not use the environment variables and settings of the machine.
+    /// Returns a command that runs a subcommand on `server`, whatever the environment variables of the tests are.
     pub fn ctl(server: &str, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         for name in ["BEANSTALKD_URL", "BEANSTALKD_HOST", "BEANSTALKD_PORT"] {
@@ -128,7 +128,7 @@ mod support {
                         if stream.get_mut().write_all(reply.as_bytes()).is_err() {
                             break;
                         }
-                        // An incomplete reply simulates a connection that breaks.
+                        // An incomplete reply simulates a broken connection.
                         if !reply.ends_with("\r\n") {
                             break;
                         }

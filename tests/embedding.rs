@@ -234,7 +234,7 @@ fn a_client_shuts_down_only_its_server() {
         assert_eq!(TcpStream::connect(gearman).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(Client::connect(other.address()).unwrap().put(b"x", 0, 0, 60).unwrap(), 1);
         assert!(!other.is_stopped());
-        // A second call must have no effect.
+        // Stopping a stopped server must have no effect.
         server.stop();
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the judge's own tests with handwritten histories, which are correct or contain exactly one violation.
+//! Runs the judge's own tests with handwritten histories. Each history is correct or contains exactly one violation.
 //!
 //! The judge (`make judge`) must report all violations and nothing else. Must not start a server. Without Python, this
 //! test is skipped, because `make test` does not require Python.

@@ -4,7 +4,7 @@
 //! conversations. Each conversation gets a new daemon on its own Unix socket or port. `differences.txt` lists expected
 //! failures with their reasons. A listed conversation that passes is an error, unless the reason begins with
 //! "Sometimes". The tests use real time, and ages are reported in whole seconds. Under load, a conversation can fail by
-//! chance. The test then tries the conversation up to three times without load. One try must pass twice in a row.
+//! chance. The test then tries it up to three times without load. In one of these tries, it must pass twice in a row.
 
 mod script;
 

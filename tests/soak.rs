@@ -68,7 +68,7 @@ fn address(server: &Daemon, begin: &str, end: &str) -> SocketAddr {
     server.names().iter().find_map(fits).unwrap_or_else(|| panic!("{begin}...{end} in {:?}", server.names()))
 }
 
-/// Creates a certificate for `localhost`. Returns the options with which the server uses the certificate.
+/// Creates a certificate for `localhost`. Returns the options that make the server use the certificate.
 #[cfg(feature = "tls")]
 fn certificate(folder: &Folder) -> [String; 6] {
     let path = |name: &str| folder.file(name).to_str().expect("a plain path").to_owned();

@@ -447,7 +447,7 @@ fn every_function_fits_a_screen() {
     complain(problems);
 }
 
-/// Asks cargo, because the lock file also contains packages for other systems, tests and features.
+/// Asks cargo for the packages, because Cargo.lock also contains packages for other systems, tests and features.
 #[test]
 fn the_program_has_few_dependencies() {
     let mut cargo = std::process::Command::new(env!("CARGO"));

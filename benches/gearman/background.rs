@@ -1,7 +1,7 @@
-//! Measures the costs of background jobs, and the effect of the length of the queue.
+//! Measures the costs of background jobs at different queue lengths.
 //!
-//! Owns the loads [`Submits`] and [`Drain`], which send batches over one connection. They measure one thirtieth of the
-//! jobs at each of three queue lengths. They report the server's processor time, which varies less than the rate.
+//! Owns the loads [`Submits`] and [`Drain`], which send batches over one connection. At each of three queue lengths,
+//! they measure one thirtieth of the jobs. They report the server's processor time, which varies less than the rate.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::wire::{unexpected, Out, Reply};
 
 const BATCH: usize = 64;
 
-/// Time limit of each load. It is long, because the peer can be slow.
+/// Time limit for each load. The limit is high, because the peer can be slow.
 const ALL: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]

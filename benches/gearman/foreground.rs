@@ -14,7 +14,7 @@ use super::wire::{unexpected, Out, Reply};
 
 const MAX_JOBS: usize = 3_000_000;
 
-/// Clients that submit jobs, and workers. Clients use the lowest connection numbers.
+/// The clients, which submit jobs, and the workers. Clients use the lowest connection numbers.
 #[derive(Debug)]
 pub struct Foreground {
     ledger: Ledger,

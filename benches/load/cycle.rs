@@ -1,4 +1,4 @@
-//! Measures clients that put, reserve and delete jobs one request at a time, with different contents of the queue.
+//! Measures clients that put, reserve and delete jobs one request at a time, while the queue contains different jobs.
 //!
 //! Owns the load [`Cycle`]. Before the measurement, scenarios can create other tubes, jobs or reservations. The report
 //! contains the slowdown compared with an empty queue as a separate value.

@@ -186,7 +186,7 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("CPU, relative to jobs without a limit", bound.cpu / free.cpu, Goal::None))
 }
 
-/// Measures the memory that a unique key needs in addition to its name, before and after the end of its job.
+/// Measures the memory that a unique key needs in addition to its name, before and after its job ends.
 pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let resident = |tags: &str| -> Result<(Server, f64), String> {

@@ -1,7 +1,7 @@
 //! Measures jobs at a fixed rate, and delayed jobs that become due.
 //!
-//! Owns the pacing. Jobs are put at fixed times even if the server is late, so a delay also affects the times of later
-//! jobs. The client handles replies while jobs are in progress, and otherwise sleeps, so that the next put is on time.
+//! Owns the pacing. Jobs are put at fixed times even if the server is late, so one slow job also delays later jobs. The
+//! client handles replies while jobs are in progress, and otherwise sleeps, so that the next put is on time.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result
     let start = Instant::now();
     for number in 0..jobs {
         let due = start + Duration::from_secs(1) * number / RATE;
-        // Handles replies until the next put is due. On an idle machine, all jobs in progress finish earlier.
+        // Handles replies until the next put is due. On an idle machine, all jobs in progress finish before then.
         while load.is_busy() && Instant::now() < due {
             driver.turn(load, Some(Duration::from_millis(1)))?;
         }
@@ -110,7 +110,7 @@ impl Load for Delayed {
     }
 }
 
-/// Puts jobs with delays of 1 to 5 seconds, all within one second, for 50 workers. Measures how late the jobs arrive.
+/// Within one second, puts jobs with delays of 1 to 5 seconds for 50 workers. Measures how late the jobs arrive.
 pub fn delayed(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     const WORKERS: usize = 50;
     let server = bench.program.start(&[])?;

@@ -1,7 +1,7 @@
 //! Runs servers as child processes and reads the kernel's statistics about them.
 //!
-//! Owns the start of a server on a free port of 127.0.0.1, its end when a [`Server`] is dropped, its binlog directory,
-//! and the parsing of /proc. Must not depend on a protocol.
+//! Owns the startup of a server on a free port of 127.0.0.1, its termination when a [`Server`] is dropped, its binlog
+//! directory, and the parsing of /proc. Must not depend on a protocol.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -62,7 +62,7 @@ impl Program {
         }
     }
 
-    /// `true` if the program has a binlog.
+    /// Returns `true` if the program supports a binlog (`-b`).
     pub fn has_binlog(&self) -> bool {
         let folder = Folder::new();
         self.start(&["-b", &folder.path()]).is_ok()
@@ -144,8 +144,8 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 impl Server {
-    /// Returns the resources used so far. Prefers `schedstat`, which counts nanoseconds, over `stat`, which counts
-    /// ticks of 10 ms.
+    /// Returns the resources used so far. Prefers `schedstat`, which counts nanoseconds, to `stat`, which counts ticks
+    /// of 10 ms.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         let mut exact = true;

@@ -11,7 +11,7 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// The maximum number of jobs in a measurement, which limits its memory.
+/// The maximum number of jobs in a measurement. This maximum limits memory use.
 const MAX_JOBS: usize = 3_000_000;
 
 /// Each connection puts a batch, waits for all replies, and repeats.
@@ -20,7 +20,7 @@ pub struct Puts {
     /// Bodies of equal size, used by the batches in rotation.
     pub bodies: Vec<Bodies>,
     pub batch: usize,
-    /// The number of jobs at which no new batch starts.
+    /// The maximum number of jobs to put.
     pub limit: usize,
     pub ledger: Ledger,
     lines: Vec<Line>,
@@ -119,7 +119,7 @@ pub fn puts_of(bench: Bench, connections: usize, batch: usize, size: usize) -> R
     Ok(Outcome::of(work))
 }
 
-/// Fills a queue with very many jobs and measures the slowest batch.
+/// Fills a queue with `jobs` jobs and measures the slowest batch.
 pub fn load(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 1)?;

@@ -61,7 +61,7 @@ struct Producer {
     unanswered: VecDeque<usize>,
     /// The number of this producer's jobs that have not been deleted.
     under_way: usize,
-    /// `true` if the producer is in the queue of producers to poke.
+    /// `true` if `pokes` contains the producer.
     poked: bool,
 }
 

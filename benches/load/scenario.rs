@@ -19,7 +19,7 @@ pub struct Scenario {
 pub struct Goals {
     /// Minimum ratio of operations per second.
     pub rate: f64,
-    /// Maximum processor time per operation, relative to the peer.
+    /// Maximum ratio of processor time per operation.
     pub cpu: f64,
     /// Maximum ratio of the median request durations.
     pub p50: f64,

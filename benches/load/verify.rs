@@ -17,11 +17,11 @@ pub struct Bodies {
     /// The offset of the body in the template.
     head: usize,
     length: usize,
-    /// The offset of the placeholder in the tags, if any.
+    /// The offset of the tags' placeholder in the template, if any.
     digits: Option<usize>,
 }
 
-/// The placeholder for the number of the job in a tag.
+/// The placeholder that the job's number replaces in a tag.
 const DIGITS: &str = "##########";
 
 impl Bodies {

@@ -91,7 +91,7 @@ fn inserted(bytes: &[u8]) -> Option<(Reply<'_>, usize)> {
         return None;
     }
     let (id, end) = digits(bytes, word.len())?;
-    // The reply to the put of a schedule has a word after the ID.
+    // If the put created a schedule, a word follows the ID.
     let rest = bytes[end..].iter().position(|byte| *byte == b'\n')?;
     Some((Reply::Inserted(id), end + rest + 1))
 }

@@ -1,4 +1,4 @@
-//! Draws the costs of requests and the memory of a job, compared with those of beanstalkd.
+//! Draws the processor time of requests and the memory usage of a job, for beanpole and for beanstalkd.
 //!
 //! Owns the choice of values and the layout. Reads the tables of the load benchmark or of RESULTS.md. Must not measure
 //! anything.
@@ -26,7 +26,7 @@ const LONGEST: usize = 390;
 const BAR: usize = 9;
 const ROW: usize = 28;
 
-/// First the colors for light backgrounds, then those for dark backgrounds.
+/// The colors, first for light backgrounds, then for dark backgrounds.
 const STYLE: &str = "\
     .ground{fill:#fff}.text{fill:#1f2328}.faint{fill:#59636e}.theirs{fill:#9aa4af}.ours{fill:#1a7f37}\
     @media(prefers-color-scheme:dark){.ground{fill:#0d1117}.text{fill:#f0f6fc}.faint{fill:#9198a1}\

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-/// The first cells of each table's header, and the number of the table's columns in RESULTS.md.
+/// The first cells of each table's header, and the number of columns that RESULTS.md shows.
 const TABLES: [(&str, usize); 2] = [("| scenario | what |", 10), ("| scenario | figure |", 6)];
 
 /// The beginning of the line in RESULTS.md that names the commit.

@@ -15,7 +15,7 @@ const ROUNDS: usize = 7;
 /// Time after which a case starts no further round, unless it has completed fewer than three rounds.
 const LONG: Duration = Duration::from_secs(5);
 
-/// The divisor of the number of operations under callgrind, which makes the program about fifty times slower.
+/// The divisor for the number of operations under callgrind. callgrind makes the program about fifty times slower.
 const DIVIDE: usize = 20;
 
 /// Runs one round of a case. Returns the duration of the operations.
@@ -55,7 +55,7 @@ impl Cases {
             }
             let time = start.elapsed();
             if counting {
-                // callgrind would also count the drop of the state, whose cost depends on the operations.
+                // Otherwise, callgrind would also count the instructions that drop the state.
                 std::mem::forget(state);
             }
             time

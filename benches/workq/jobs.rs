@@ -167,7 +167,7 @@ fn settled(server: &Server) -> f64 {
     server.rss() as f64
 }
 
-/// Measures waiting jobs, and finished jobs with results.
+/// Measures the memory of waiting jobs, and of finished jobs with results.
 pub fn memory(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let before = settled(&server);

@@ -1,5 +1,5 @@
-//! Tests commands on whole queues: `put --lines`, and `export` and `import` between both servers and from a directory
-//! that no server uses.
+//! Tests commands on whole queues: `put --lines`, `export` and `import` between beanpole and beanstalkd, and `export`
+//! from a directory that no server uses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
             rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
         };
         let delay: u64 = part("\"delay\":", ",").parse().expect("a delay");
-        // A remaining delay decreases during the test, so the test distinguishes only long delays and no delay.
+        // A remaining delay decreases during the test, so the test distinguishes only between long delays and no delay.
         let delay = if delay > 10_000 { "long" } else { "none" };
         let (head, body) = (part("\"tube\":", ",\"delay\""), part("\"kicks\":", "\n"));
         let body = body.split_once(",\"").expect("a body").1.to_owned();
@@ -354,7 +354,7 @@ fn statistics(server: &Server) -> Vec<String> {
     all
 }
 
-/// Imports failed jobs whose reasons are not UTF-8, and jobs whose delays differ from the delays of their puts.
+/// Imports failed jobs whose reasons are not UTF-8, and jobs whose delays have changed since they were put.
 #[test]
 fn imported_jobs_have_the_statistics_of_the_originals() {
     let binlog = Folder::new();
@@ -449,7 +449,7 @@ fn expired_jobs_of_a_binlog_are_omitted() {
     let name = binlog.file("").display().to_string();
     let server = Server::beanpole(&["-b", &name]);
     say(&server, "put 0 0 60 1 ttl:1\r\na\r\nput 0 0 60 1\r\nb\r\n", 2);
-    // The job expires while no server runs, so the log contains no record of the end of the job.
+    // The job expires while no server runs, so the log contains no record that the job has ended.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.daemon.pid() as i32), Signal::SIGKILL).expect("a process");
     crate::daemon::wait_until("the life of one has ended", || {
         let ended = crate::daemon::run(&["export", "--binlog", &name]);

@@ -89,7 +89,7 @@ fn a_job_that_cannot_be_printed_is_not_deleted() {
             assert_eq!((ended.code, server.count("default", "ready")), (1, 1), "{closed}: {}", ended.err);
             assert!(ended.err.contains("cannot write: Bad file descriptor"), "{closed}: {}", ended.err);
         }
-        // The command that `work` runs must fail if stdout is a full device, but not if `work` has a closed stdout.
+        // `cat` must fail if its stdout is a full device, but not if the stdout of `work` is closed.
         server.ok(&["put", "-t", "full", "kept"]);
         let mut command = server.command(&["work", "--once", "--retries", "0", "full", "--", "cat"]);
         let full = fs::File::options().write(true).open("/dev/full").expect("a device that is full");
@@ -135,7 +135,7 @@ fn jobs_are_buried_kicked_released_deleted() {
     });
 }
 
-/// If a setting limits the tries, the server can bury a job but reply RELEASED. `release` must report the bury.
+/// If a setting limits the tries, the server can bury a job but reply RELEASED. `release` must then print `buried`.
 #[test]
 fn a_release_that_buries_the_job_is_reported() {
     let server = Server::beanpole(&[]);

@@ -61,7 +61,7 @@ fn a_server_that_hangs_causes_a_timeout() {
             let mut line = arguments[..split].to_vec();
             line.extend(["--timeout", "1"]);
             // A hanging connection blocks the fake server, so each subcommand gets its own listener, which never
-            // accepts.
+            // accepts connections.
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = listener.local_addr().expect("an address").to_string();
             scope.spawn(move || {
@@ -244,7 +244,7 @@ fn a_full_disk_is_reported() {
     }
 }
 
-/// Returns the reply with a list. The text is leaked, because replies must be static.
+/// Returns a reply that contains `items`. Leaks the reply, because `pretender` requires static strings.
 fn listed(items: impl Iterator<Item = String>) -> Option<&'static str> {
     let body: String = items.collect();
     Some(Box::leak(format!("OK {}\r\n---\n{body}\r\n", body.len() + 4).into_boxed_str()))

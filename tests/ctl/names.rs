@@ -1,4 +1,4 @@
-//! Tests unusual tube names, tubes that a server refuses, and hostile servers.
+//! Tests unusual tube names, tube names that a server refuses, and hostile servers.
 
 use std::fs::File;
 use std::io::Read;
@@ -247,7 +247,7 @@ fn control_characters_of_a_hostile_server_do_not_reach_the_terminal() {
         let seen = on_a_terminal(command);
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
-        // `import`, `list` and `schedules` ignore replies about another tube, and may exit without sending a command.
+        // `import` has no input, and `list` and `schedules` ignore jobs in other tubes, so they may print nothing.
         assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
     // Tables and messages must be safe even if a pager displays them.

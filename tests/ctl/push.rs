@@ -109,8 +109,8 @@ fn names_and_delays_are_bounded() {
     }
 }
 
-/// The table contains raw responses. Each response must either delete the job, or bury the job with a reason that
-/// begins with the listed text.
+/// The table contains raw responses. After each response, the worker must either delete the job, or bury the job with a
+/// reason that begins with the listed text.
 #[test]
 fn the_response_decides() {
     let huge = "x".repeat(1 << 20);
@@ -424,7 +424,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// An endpoint in a separate process, which records each job in a file. The next test starts and kills the process.
+/// Runs an endpoint that records each job in a file. The next test starts and kills a process that runs this function.
 #[test]
 #[ignore = "the test below runs it"]
 fn acts_as_an_endpoint() {

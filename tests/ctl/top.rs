@@ -1,4 +1,4 @@
-//! Tests `top` on a terminal: the display, the keys, and the restored terminal settings.
+//! Tests `top` on a terminal: the display, the keys, and the terminal settings, which `top` must restore.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -264,8 +264,8 @@ fn a_killed_worker_loses_no_job() {
         wait_until("the server has noticed", || server.figure("stats", "current-jobs-reserved") == "0");
         let mut line = line.to_vec();
         line.splice(1..1, ["-w", "0"]);
-        // The server releases the jobs of a killed worker when it notices the disconnection. At this time, another
-        // worker may already have exited because it found no job.
+        // The server releases the jobs of a killed worker when it notices the disconnection. By then, another worker
+        // may already have exited because it found no job.
         wait_until("each was done, some perhaps twice", || {
             assert_eq!(server.run(&line).code, 0);
             lines(&done).into_iter().collect::<std::collections::BTreeSet<String>>().len() == 60

@@ -1,7 +1,7 @@
 //! Runs the real program as a child process.
 //!
-//! Owns the start of the program on a free port or in its own directory, the stop when a [`Daemon`] is dropped, the
-//! program's log, and the kernel's statistics about the process. Must not depend on the tests. A watchdog kills each
+//! Owns the startup of the program on a free port or in its own directory, its termination when a [`Daemon`] is
+//! dropped, its log, and the kernel's statistics about the process. Must not depend on the tests. A watchdog kills each
 //! daemon after [`LIFETIME`], so that a hanging test fails.
 //!
 //! ```text
@@ -290,7 +290,7 @@ impl Daemon {
         Ok(log.lines.clone())
     }
 
-    /// Returns the process's time in user and kernel mode, with a resolution of one clock tick, usually 10 ms.
+    /// Returns the process's CPU time in user and kernel mode, with a resolution of one clock tick, usually 10 ms.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).expect("a running process");
         // The second field is the name in parentheses, which can contain spaces and parentheses.

@@ -234,7 +234,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
         put_some(&mut bystander, 5);
     }
     gate.set(Some(operation), None);
-    // The server removes a segment when little of its data is still live, so the test of removal puts small jobs.
+    // The server removes segments when the log is larger than the live jobs justify, so this test puts small jobs.
     let lengths = if operation == Operation::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
     let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
     let answers: Vec<_> = (0..4)
@@ -322,7 +322,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     }
 }
 
-/// A large write takes a long time even on a fast disk. Only clients whose replies depend on it may wait.
+/// A large write takes a long time even on a fast disk. Only clients whose replies depend on the write may wait.
 #[test]
 fn writing_a_large_body_delays_no_other_client() {
     for mode in MODES {
@@ -386,7 +386,7 @@ fn a_write_after_a_new_sync_delays_no_other_client() {
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     gate.state.lock().unwrap().writes_wait = true;
     gate.set(Some(Operation::Sync), None);
-    // The blocked sync may be for the job `ready`. In this case, this put waits for the next sync.
+    // The blocked sync may be that of the job `ready`. If so, the put below waits for the next sync.
     let first = beside(move || put_some(&mut client, 1));
     gate.wait_until_blocking();
     let put = beside(move || put_some(&mut other, 1));

@@ -197,7 +197,7 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Returns a job of the tube with only one possible [`Look`], whose bit set of states is `states`.
+    /// Returns a job of the tube that has only one possible [`Look`], whose bit set of states is `states`.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)
@@ -207,7 +207,7 @@ impl Book {
     pub fn missed(&mut self, id: u64) {
         let entry = self.jobs.remove(&id).expect("a known job");
         if entry.looks[0].number == 0 {
-            // A worker has received the job, but no client has received an acknowledgment of it.
+            // A worker has received the job, but the producer has not received the reply to the put.
             self.in_flight += 1;
         } else if entry.looks.iter().any(|look| look.absent) {
             self.in_flight += 1;
@@ -228,7 +228,7 @@ impl Book {
             let same = look.pri == pri && look.counts[1..] == counts[1..];
             !look.absent && look.states & state != 0 && same && reserved
         };
-        // Matching states differ only in the position among the buried jobs. The last match is the most recent state.
+        // Matching states differ only in the job's position among buried jobs. The last match is the most recent.
         let found = entry.looks.iter().rev().find(fits).cloned().map(|look| Look { counts, ..look });
         if entry.tube != tube || entry.body != body || found.is_none() {
             let text = format!("job {id} in tube {tube} is {state} {pri} {counts:?}, should be {entry:?}");

@@ -1,6 +1,6 @@
 //! Tests the disk usage of the real program's log. The segments are so small that commands must wait for new segments.
 //!
-//! The log must not exceed twice the size of the live jobs plus two segments while clients send long pipelines.
+//! While clients send long pipelines, the log must not exceed twice the size of the live jobs, plus two segments.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

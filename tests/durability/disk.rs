@@ -26,7 +26,7 @@ pub struct Controls {
     waiting: AtomicUsize,
     /// `true` to make writes to a file wait for a sync in progress, as the kernel does when the disk is busy.
     pub writes_wait: AtomicBool,
-    /// The error numbers with which syncs, writes and the creation of files fail, or 0.
+    /// The error numbers with which syncs, writes and creations of files fail, or 0 if they succeed.
     pub sync_error: AtomicI32,
     pub write_error: AtomicI32,
     pub create_error: AtomicI32,

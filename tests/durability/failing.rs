@@ -198,7 +198,7 @@ fn round_trip(client: &mut Client) {
 #[test]
 fn a_single_client_is_answered_when_a_slow_disk_recovers() {
     let mut stage = Stage::new(SyncMode::Always);
-    // After these slow syncs, only the log's threads sync.
+    // After these slow syncs, the server leaves all syncs to the log's threads.
     stage.controls.sync_millis.store(20, Ordering::SeqCst);
     stage.put(20);
     let before = stage.controls.syncs();

@@ -1,4 +1,4 @@
-//! Tests that interrupted and partial file operations lose no data, and that the server syncs a new log's parent.
+//! Tests that interrupted and partial file operations lose no data, and that a new log's parent directory is synced.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

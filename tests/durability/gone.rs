@@ -220,7 +220,7 @@ fn a_replaced_directory_is_filled_if_it_is_empty() {
     wait_until("the loss is noticed", || state(&mut client) == "failing");
     wait_until("the log says why", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
-    // When the directory has its name again, the server must recover.
+    // When the directory has its original name again, the server must recover.
     wait_until("the directory is gone", || fs::remove_dir_all(home.path()).is_ok());
     fs::rename(&aside, home.path()).unwrap();
     wait_until("jobs are taken again", || put(&mut client, &mut jobs));

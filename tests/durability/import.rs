@@ -1,4 +1,4 @@
-//! Tests the import of beanstalkd's binlog, which must be complete and happen only once.
+//! Tests that beanstalkd's binlog is imported completely and only once.
 //!
 //! Debian's beanstalkd creates the binlog, and the test records each job's statistics. The final operation on each job
 //! must be one that beanstalkd stores. beanstalkd does not store reservations, touches, or releases without a delay.
@@ -226,8 +226,8 @@ fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     }
 }
 
-/// beanstalkd moves jobs out of its oldest files and removes these files. The log then contains deletes of jobs that
-/// are in none of the files.
+/// beanstalkd moves jobs out of its oldest files and removes these files. The log then contains deletes of jobs that no
+/// remaining file contains.
 #[test]
 fn jobs_in_every_state_and_file_are_imported() {
     let home = Home::new();
@@ -288,7 +288,7 @@ fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let log = daemon.wait_log("imported");
     assert!(log.contains("gave the ids of 2 jobs twice"), "{log}");
     let mut client = daemon.client();
-    // The old jobs 2 and 3 get new IDs, because new jobs have these IDs. Job 4 is the old job, which still exists.
+    // The old jobs 2 and 3 get new IDs, because new jobs have IDs 2 and 3. The new job 4 no longer exists.
     let jobs = ["one", "new two", "new three", "old four", "old five", &large, "old three"];
     assert_eq!(total(&mut client), jobs.len() as u64);
     for (id, body) in (1..).zip(jobs) {
@@ -407,7 +407,7 @@ fn an_interrupted_import_starts_over() {
     let Some(mut jobs) = original(&source, 4) else { return };
     let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("it is there");
     let mut client = again.client();
-    // With more jobs, the import takes long enough to be killed.
+    // With more jobs, the import takes long enough for the test to kill the server during the import.
     let more: Vec<u64> = (0..600).map(|_| client.put(&[b'm'; 500], 0, 0, 60).expect("a job")).collect();
     let ids: Vec<u64> = jobs.keys().copied().chain(more).collect();
     jobs = describe(&mut client, &ids);

@@ -1,4 +1,4 @@
-//! Tests that a reply about another client's change waits until the change is durable.
+//! Tests that a reply that reveals another client's change waits until the change is durable.
 //!
 //! The server runs inside the test process, with a disk whose syncs block until the test releases them. The tests check
 //! which clients get replies while a sync is blocked, and that all clients get replies afterwards.

@@ -1,4 +1,4 @@
-//! Measures the time in which this server and beanstalkd recover a million jobs. Runs only on request, in release mode.
+//! Measures the time that beanpole and beanstalkd need to recover a million jobs. Runs only on request.
 //!
 //! Run `BEANPOLE_RECOVERY=1 cargo test --release --test durability recovery -- --nocapture`.
 

@@ -59,7 +59,7 @@ pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     plain.filter_map(|path| Some((name(&path), fs::read(&path).ok()?))).collect()
 }
 
-/// Copies a directory in its current state, which is also the state after a kill of the server.
+/// Copies a directory in its current state. If the server were killed now, this state would remain.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new folder");
     for (name, bytes) in files(from) {

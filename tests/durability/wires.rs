@@ -69,7 +69,7 @@ impl Workq {
         Ok(Some((id.to_owned(), text(&payload[..size]))))
     }
 
-    /// Returns `true` if the job succeeded, and the result. Returns `None` if the job is unfinished or does not exist.
+    /// Returns `true` if the job succeeded, and its result. Returns `None` if the job is unfinished or does not exist.
     pub fn result(&mut self, id: &str) -> Result<Option<(bool, String)>> {
         if self.ask(&format!("result {id} 0\r\n"))? != "+OK 1" {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Translates random bytes to calls of the engine, and compares the engine with the reference model.
+//! Translates random bytes into calls to the engine, and compares the engine with the reference model.
 //!
 //! Owns the translation. `src/engine/tests` contains the calls, the reference model, and the comparison of the visible
 //! state after each call.

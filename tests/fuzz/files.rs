@@ -1,6 +1,6 @@
 //! Starts a server on a directory of random bytes: a beanpole log, or a beanstalkd log to import.
 //!
-//! Owns the translation of bytes to files. A start must terminate, and the queue must be consistent. The next start
+//! Owns the translation of bytes into files. Startup must terminate, and the queue must be consistent. The next start
 //! must report no problem and find all jobs that the first start has recovered.
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ const DAWN: Time = Time::from_nanos(1_700_000_000_000_000_000);
 /// The ID, tube, state and body of a job, which a restart must preserve.
 type Kept = (u64, Vec<u8>, String, Vec<u8>);
 
-/// The number of rounds of maintenance, writes and syncs. It suffices to rewrite and rename damaged segments.
+/// The number of rounds of maintenance, writes and syncs. It is high enough to rewrite and rename damaged segments.
 const ROUNDS: usize = 100;
 
 /// The journal and the engine, which share one lock in the server.

@@ -54,7 +54,7 @@ fn execute(mut operations: &[u8], files: &mut Files) {
     }
 }
 
-/// Each piece of the input has the operations of an entry. The merged entry must have the same effect as the entries.
+/// Each piece of the input contains one entry's operations. Merging the entries must not change their effect.
 pub fn entry(mut bytes: &[u8]) {
     // A damaged entry or an entry of a later version must not cause a panic.
     if let Some((head, operations)) = Head::open(bytes) {

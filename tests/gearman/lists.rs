@@ -73,8 +73,8 @@ fn the_list_of_many_workers_is_complete() {
     }
 }
 
-/// A list contains a limited number of names. Even after a client has used very many new names, the list must contain a
-/// function that has a worker.
+/// A list contains a limited number of names. Even after a client has used thousands of new names, the list must
+/// contain a function that has a worker.
 #[test]
 fn many_names_do_not_hide_a_function_with_a_worker() {
     let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);

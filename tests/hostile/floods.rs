@@ -194,7 +194,7 @@ impl Flooded {
         after - before
     }
 
-    /// Returns the maximum of [`Flooded::ahead`] in several runs.
+    /// Returns the maximum of [`Flooded::ahead`] over several runs.
     fn max_ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let max = (0..5).map(|_| self.ahead(clients, command, count, key)).max().expect("five of them");
         println!("{} x {count} {command}: {max} before somebody else's command", clients.len());
@@ -250,7 +250,7 @@ fn many_clients_flood() {
     calm(&flooded.daemon);
 }
 
-/// After a long flood by one client, another client's flood must not delay other clients more than before.
+/// A long flood must not increase the delay that another client's later flood causes for the remaining clients.
 #[test]
 fn one_client_floods_for_long() {
     let mut flooded = Flooded::start();

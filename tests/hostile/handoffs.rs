@@ -95,7 +95,7 @@ fn every_reply_in_its_place(arguments: &[&str]) {
             scope.spawn(move || {
                 let mut producer = Wire::to(daemon);
                 producer.ask("use chain", "USING chain");
-                // The length of the bursts varies, so that one batch of commands serves several workers.
+                // Sends up to seven puts at once, so that one batch of commands can serve several workers.
                 let mut left = CHAINS * LINKS / 2;
                 let mut burst = 0;
                 while left > 0 {

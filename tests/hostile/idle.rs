@@ -1,4 +1,4 @@
-//! Tests which silent clients the server disconnects with `--idle-timeout`.
+//! Tests which silent clients a server with the option `--idle-timeout` disconnects.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -84,7 +84,7 @@ fn many_refused_clients_at_a_full_server() {
     calm(&daemon);
 }
 
-/// Lowers the server's descriptor limit after the start. Returns `None` if the limit cannot be changed.
+/// Starts a server, then lowers its descriptor limit. Returns `None` if the limit cannot be changed.
 fn few_files() -> Option<Daemon> {
     let daemon = Daemon::start(&["-t", "1", "--max-connections", "100"]);
     let limited = daemon.limit("--nofile=32");
@@ -106,7 +106,7 @@ fn is_let_in(client: &mut Wire) -> bool {
     }
 }
 
-/// The system's descriptor limit is lower than the server's connection limit. The server must refuse clients for which
+/// The process's descriptor limit is lower than the server's connection limit. The server must refuse clients for which
 /// it has no descriptor, and serve all other clients.
 #[test]
 fn no_files_left() {

@@ -9,7 +9,7 @@ use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Random,
 
 const STORM: usize = 500;
 
-/// The number of connections with pending replies. It is low, because each of them uses kernel memory.
+/// The number of connections with pending replies. It is low, because each connection uses kernel memory.
 const PENDING: usize = 100;
 
 fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
@@ -182,7 +182,7 @@ fn take_one(client: &mut Wire) -> bool {
     true
 }
 
-/// Opens connections, which can reuse the slots of closed connections. Each must receive a job and nothing else.
+/// Opens connections, which can reuse the slots of closed connections. Each new connection must receive only a job.
 fn bystand(daemon: &Daemon, counts: &Counts) {
     while counts.go_on() {
         let mut worker = Wire::to(daemon);

@@ -23,8 +23,8 @@ fn stall(daemon: &Daemon, length: Duration) {
     daemon.thaw();
 }
 
-/// Runs a scene with increasing times to run. `asleep` returns the duration of the stalls for a time to run in seconds.
-/// If the machine is too busy to finish the scene within a time to run, the next attempt uses a longer time to run.
+/// Runs a scene with increasing times to run. `asleep` returns how long the scene sleeps, given a time to run in
+/// seconds. If the machine is too busy to finish the scene within a time to run, the next attempt uses a longer one.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);
@@ -152,7 +152,7 @@ fn a_stall_past_the_warning_only() {
 /// not warn a client about a job that the client no longer holds. All jobs must become ready.
 #[test]
 fn a_stall_past_many_deadlines() {
-    // The holders wait for one second after the stall.
+    // In addition to the stall, the scene sleeps for 50 ms, and the holders wait for one second.
     let asleep = |ttr| over(ttr) + Duration::from_millis(1050);
     play(asleep, |daemon, ttr| {
         let mut crowd = worker(daemon, "crowd");

@@ -171,7 +171,7 @@ fn a_client_that_reads_slowly_for_long() {
     calm(&daemon);
 }
 
-/// The server must not execute commands of a client that has too many unread replies, so this client reserves no jobs.
+/// The server must not execute commands of a client that has too many unread replies, so the client gets no job.
 #[test]
 fn a_reserve_behind_unread_replies_takes_no_job() {
     let daemon = Daemon::start(&[]);

@@ -101,7 +101,7 @@ fn every_reply_has_security_headers() {
     }
 }
 
-/// Computes the SHA-256 digest of a text in base64, with standard command-line tools.
+/// Computes the SHA-256 digest of `text` in base64, with standard command-line tools.
 fn hash(text: &str) -> String {
     let line = "sha256sum | cut -c1-64 | tr a-f A-F | fold -w2 | while read -r byte; do printf \"\\\\$(printf %o 0x$byte)\"; done";
     let run = format!("{line} | base64");
@@ -129,8 +129,8 @@ fn the_page_s_policy_permits_only_its_style_and_script() {
     }
 }
 
-/// Starts the program, and calls `visit` with the HTTP port when it listens. Returns the beginning of the log, and the
-/// exit code if the program has exited by itself.
+/// Starts the program, waits until it is listening, and calls `visit` with the HTTP port. Returns the beginning of the
+/// log, and the exit code if the program has exited by itself.
 fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_beanpole"))
         .args(["-p", "0"])

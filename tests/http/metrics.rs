@@ -224,7 +224,7 @@ fn a_buried_job_is_reported_among_very_many_tubes() {
     };
     assert_eq!((counts("buried"), counts("ready")), (1.0, 1.0), "tubes with jobs come first");
     assert_eq!(found["beanpole_tubes_omitted"], 2001.0 - 20.0);
-    // Only the tubes that match the filter must exist in the metrics.
+    // The metrics must contain only the tubes that match the filter.
     assert!(has("/metrics?filter=t199", "t1990") && has("/metrics?filter=t199", "t199"));
     assert!(!has("/metrics?filter=t199", "t1700") && has("/metrics?filter=1999", "t1999"));
     assert!(has("/metrics?state=buried", "t1700") != has("/metrics?state=buried", "t1990"));

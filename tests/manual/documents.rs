@@ -79,7 +79,7 @@ fn known_options() -> BTreeSet<String> {
         .collect()
 }
 
-/// `--keepalive-*` stands for all options with this prefix, and the letter of a short option can precede its value.
+/// `--keepalive-*` stands for all options with this prefix, and a number can directly follow a short option.
 #[test]
 fn documented_options_exist() {
     let known = known_options();

@@ -27,7 +27,7 @@ struct Peer {
     ended: bool,
 }
 
-/// The connections to a server, and functions that wait for this server.
+/// The connections to a server, and functions that control the server or wait for it.
 pub struct Sockets<'a> {
     pub connect: Box<dyn FnMut(Wire) -> std::io::Result<Connection> + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,

@@ -178,7 +178,7 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
 }
 
 /// Returns the end of the connection name at the beginning of a line. A name consists of capital letters and digits.
-/// With a protocol prefix, it can also contain small letters.
+/// With a protocol prefix, it can also contain lowercase letters.
 fn name_end(line: &str) -> Option<usize> {
     if ["b:", "g:", "w:"].iter().any(|prefix| line.starts_with(prefix)) {
         return Some(2 + line[2..].find(|letter: char| !letter.is_ascii_alphanumeric())?);
@@ -220,7 +220,7 @@ fn step(line: &str) -> Option<(&str, What)> {
         What::Send(packets::request(kind, &unescape(body)))
     } else if let Some(text) = operand(rest, "=") {
         let (kind, body) = packet(text)?;
-        // `expect_packet` also adds CR LF to the packet's body, because a wildcard matches only if more bytes follow.
+        // `expect_packet` also adds CR LF to the packet's body, because a wildcard matches only before other bytes.
         What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)

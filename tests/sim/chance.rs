@@ -16,7 +16,7 @@ use crate::world::World;
 
 const ENOUGH: usize = 24;
 
-/// Maximum number of jobs in worlds in which the server splits commands about many jobs into portions.
+/// Maximum number of jobs in worlds in which the server splits commands that affect many jobs into portions.
 const ENOUGH_FOR_TURNS: usize = 60;
 
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Setup {
             extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
-            // With a small step budget, the server splits commands about many jobs into portions. In that case, a
+            // With a small step budget, the server splits commands that affect many jobs into portions. In that case, a
             // client must not send several commands at once, because other clients' commands could run in between.
             turn_steps: match settles {
                 true if log.is_some() && apart.once_in(2) => 8,
@@ -95,8 +95,8 @@ impl Setup {
         }
     }
 
-    /// Adds tubes that no client uses or watches. In half of these worlds, the server splits commands about many jobs
-    /// into portions, and executes commands of other clients between the portions.
+    /// Adds tubes that no client uses or watches. In half of these worlds, the server splits commands that affect many
+    /// jobs into portions, and executes commands of other clients between the portions.
     fn unattended(self, random: &mut Random) -> Setup {
         let sweeps = random.once_in(2);
         if random.once_in(2) {
@@ -216,8 +216,8 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         for _ in 0..breath {
             let command_bytes = command(wire, random, &topic);
             words.extend_from_slice(&command_bytes);
-            // A clear is the last request: the test cannot predict whether other clients' commands run before the next
-            // one.
+            // A clear is the last request, because the test cannot predict which commands of other clients run before
+            // the next request.
             if predicted && command_bytes.windows(12).any(|part| part == b"/clear HTTP/") {
                 break;
             }

@@ -16,7 +16,7 @@ pub struct Logged {
     snapshots: Option<Snapshots>,
     /// The log position up to which all records are durable.
     safe: u64,
-    /// `true` if the log has run out of space, or the disk has failed, and may have omitted optional records.
+    /// `true` if the log may have omitted optional records, because it has run out of space or the disk has failed.
     short: bool,
 }
 

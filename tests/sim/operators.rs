@@ -11,7 +11,7 @@ use crate::random::Random;
 use crate::reference::model::{GroupTie, Model, Name};
 use crate::speech::{body, Topic};
 
-/// The headers of every response after Content-Length.
+/// The headers that follow Content-Length in every response.
 const HEADERS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n\
     Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n";
@@ -43,7 +43,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         10 => get(&format!("/api/jobs/{job}/body")),
         11..14 => post(&format!("/api/tubes/{tube}/kick"), &format!("{{\"count\":{}}}", random.below(4))),
         14 => post(&format!("/api/tubes/{tube}/pause"), &format!("{{\"seconds\":{}}}", random.below(4))),
-        // This request replaces most clears, because the books no longer record which jobs exist after a clear.
+        // This request replaces most clears, because after a clear, the books no longer record which jobs exist.
         15 if !topic.predicted && !random.once_in(8) => get("/metrics"),
         15 if topic.sweeps || random.once_in(3) => {
             post(&format!("/api/tubes/{tube}/clear"), &format!("{{\"state\":\"{state}\"}}"))

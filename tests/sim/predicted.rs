@@ -1,7 +1,7 @@
 //! Predicts the replies byte by byte. This file handles beanstalk commands, and `operators` handles HTTP requests.
 //!
-//! Owns the translation of bytes to calls of the reference model, and of the results of these calls to bytes. Must not
-//! share code with the server.
+//! Owns the translation of bytes into calls to the reference model, and of the results of these calls into bytes. Must
+//! not share code with the server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use crate::{extended, operators};
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
 /// Tubes that no client watches, and that a client uses for at most one put. The server therefore removes each of these
-/// tubes at the end of its last job.
+/// tubes when the tube's last job ends.
 pub const UNATTENDED: [Name; 2] = ["m", "n"];
 
 /// A simulated client and the bytes that it must receive.
@@ -85,7 +85,7 @@ impl Predicted {
         Predicted { model: Model::new(limits()), peers: BTreeMap::new(), next: 1, woken: VecDeque::new() }
     }
 
-    /// Creates the state of a queue without clients that was recovered from a log.
+    /// Creates the state of a queue that was recovered from a log and has no clients.
     pub fn restored(engine: &Engine, now: Time) -> Predicted {
         let mut predicted = Predicted::new();
         let model = &mut predicted.model;
@@ -396,7 +396,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes the commands about many jobs that a crash has interrupted. The prediction assumes their completion.
+/// Completes the commands that a crash has interrupted between portions. The prediction assumes their completion.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

@@ -35,7 +35,7 @@ impl Topic<'_> {
         random.pick(self.jobs)
     }
 
-    /// Returns a tube for a command that makes the client neither use nor watch the tube.
+    /// Returns a tube for a command that does not make the client use or watch the tube.
     pub fn tube(&self, random: &mut Random) -> Name {
         if self.unattended && !random.once_in(4) {
             return random.pick(&UNATTENDED);

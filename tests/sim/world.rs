@@ -492,7 +492,7 @@ impl World {
         self.time = self.server().now();
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
-        // After a failed sync, a kill would preserve lost data that no later sync writes, so the power must fail.
+        // If a sync failed, a kill would preserve data in memory that no later sync writes, so the power must fail.
         let never = matches!(self.setup.log, Some((_, SyncMode::Never)));
         let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };

@@ -1,4 +1,4 @@
-//! A simulated log that consists only of positions: the ends of the appended, the written and the synced part. The
+//! A simulated log that consists only of positions: the ends of the appended, the written and the synced parts. The
 //! simulated disk can fail.
 //!
 //! Owns the positions that replies wait for. Other threads can run between any two steps of this code.

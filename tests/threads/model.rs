@@ -1,4 +1,4 @@
-//! Tests the interaction of the server's threads in very many interleavings (`make threads`).
+//! Tests the interaction of the server's threads in many different interleavings (`make threads`).
 //!
 //! Owns the scenes and their checks: no reply is lost, duplicated, reordered or early, and no thread sleeps forever.
 //! shuttle panics when all threads are blocked. The modules in `server/` include the server's own files. If a schedule

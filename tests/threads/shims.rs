@@ -84,7 +84,7 @@ impl Condvar {
     }
 
     /// Waits for a notification or until `at`. The virtual clock advances slowly: without the notification, a schedule
-    /// exceeds its maximum number of steps before `at`.
+    /// exceeds its maximum number of steps before the clock reaches `at`.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) {
         let met = self.1.load(Ordering::SeqCst);
         drop(guard.0.take());

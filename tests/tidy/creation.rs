@@ -1,4 +1,4 @@
-//! Checks that only `shared/files.rs` creates files and sockets, and that each use of it has a test.
+//! Checks that only `shared/files.rs` creates files and sockets, and that each use of this module has a test.
 //!
 //! A server that root starts must not follow a link that another user creates, and must not resolve a path twice.
 
@@ -25,7 +25,7 @@ const CREATING: [&str; 15] = [
     "UnixDatagram::bind(",
 ];
 
-/// Files that create entries themselves, with the reason why no other user can redirect them.
+/// Source files that create entries themselves, with the reason why no other user can redirect the creation.
 const EXEMPT: [(&str, &str); 5] = [
     ("shared/files.rs", "the module itself"),
     ("binlog/storage.rs", "creates files in an open directory, without following links"),
@@ -34,7 +34,7 @@ const EXEMPT: [(&str, &str); 5] = [
     ("server/socket.rs", "calls `bind_with_mode`, with a path from `fixed_path`"),
 ];
 
-/// The files that use `shared/files.rs` to create entries, and the tests of these uses with links of another user.
+/// The files that use `shared/files.rs` to create entries, and the tests that try these uses with another user's links.
 const USES: [(&str, &str, &str); 5] = [
     ("server/log.rs", "open_log(", "the_log_does_not_overwrite_root_s_files"),
     ("process/parent.rs", "FilePlace::open(", "the_pid_file_does_not_overwrite_root_s_files"),

@@ -150,7 +150,7 @@ fn directories_of_the_engine_import_only_permitted_ones() {
     complain(problems);
 }
 
-/// Checks calls of methods that directories of the engine add to `Engine`. Names that several files define are ignored.
+/// Checks calls to methods that directories of the engine add to `Engine`. Names that several files define are ignored.
 /// Recovery may also call methods of `rules`, and `figures` may call all methods that change nothing.
 #[test]
 fn directories_of_the_engine_call_only_permitted_ones() {

@@ -130,7 +130,7 @@ fn each_problem_has_its_own_message() {
         assert_eq!((ended.code, ended.err.lines().count(), ended.out.as_str()), (code, 1, ""), "{words:?}: {ended:?}");
         assert!(ended.err.contains(text) && !ended.err.contains("secret"), "no {text}: {ended:?}");
     }
-    // Tests a wrong server name, a certificate that is not valid yet, an expired certificate, and a peer without TLS.
+    // Tests a wrong server name, an expired certificate, a peer without TLS, and a client without TLS.
     make(&folder, CertificateSpec { name: "server", alternative: "DNS:queue.example", ..EC });
     let elsewhere = start(&folder, &[]);
     make(&folder, CertificateSpec { name: "server", alternative: "DNS:localhost", expired: true, ..EC });

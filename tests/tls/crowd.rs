@@ -1,4 +1,4 @@
-//! Tests very many simultaneous clients, clients that disconnect at any moment, and replies after a key update.
+//! Tests many simultaneous clients, clients that disconnect at any moment, and replies after a key update.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

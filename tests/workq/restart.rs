@@ -123,8 +123,8 @@ fn times_continue_while_the_server_is_down() {
     assert!(look(&mut client, 3).ends_with("state 0"));
 }
 
-/// The client that leased the job has disconnected. An administrator has lowered the limit for leases of jobs without a
-/// time to run.
+/// The client that leased the job has disconnected. An administrator has lowered the limit on the lease duration of
+/// jobs without a time to run.
 #[test]
 fn a_restart_applies_the_new_limit_to_leases_without_a_time_to_run() {
     let folder = Scratch::new("lease-limit");

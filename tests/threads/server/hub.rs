@@ -58,7 +58,7 @@ pub struct Hub {
     pub alarm: Alarm,
     pub memory: Memory,
     /// A bit set of log positions. Replies with these positions do not acknowledge a put, so they can be sent while the
-    /// disk fails.
+    /// disk is failing.
     pub lesser: AtomicU64,
     /// The number of deadlines that the timer thread has handled.
     pub served: AtomicU64,
