@@ -196,7 +196,7 @@ fn relay(client: &mut Client, count: usize) {
     }
 }
 
-/// Returns the number of instructions in user mode for `operations`, including the start of the program.
+/// Returns the number of instructions in user mode for `operations`, including the startup of the program.
 fn instructions(program: &Path, options: &[&str], work: Work, operations: usize) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program).args(options);
@@ -215,7 +215,7 @@ fn log_folder() -> PathBuf {
     env::temp_dir().join(format!("beanpole-budget.{}", std::process::id()))
 }
 
-/// Returns the bytes of all segments up to their last record, divided by the number of jobs.
+/// Returns the number of bytes before the end of each segment's last record, divided by the number of jobs.
 fn log_bytes_per_job(program: &Path) -> u64 {
     let mut command = Command::new(program);
     command.arg("-b").arg(log_folder());

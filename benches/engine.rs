@@ -245,7 +245,7 @@ fn settings(cases: &mut Cases) {
     cases.add(&name, verbs, taken, move |world| (0..verbs).for_each(|_| world.take_turns()));
 }
 
-/// Measures operations while many tubes are watched or unwatched, and measures connecting and disconnecting.
+/// Measures operations with many watched or unwatched tubes. Also measures connecting and disconnecting.
 fn tubes(cases: &mut Cases) {
     let (watched, many) = (cases.count(1000), cases.count(33_000));
     cases.add("watch", many, World::new, move |world| world.watch(many));

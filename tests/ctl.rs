@@ -87,7 +87,7 @@ mod support {
         }
     }
 
-    /// Returns a command that runs a subcommand on `server`, whatever the environment variables of the tests are.
+    /// Returns a command that runs a subcommand on `server`, regardless of the tests' environment variables.
     pub fn ctl(server: &str, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         for name in ["BEANSTALKD_URL", "BEANSTALKD_HOST", "BEANSTALKD_PORT"] {

@@ -1,4 +1,4 @@
-//! Runs the backup and the restore of beanpole-operate(7) verbatim, and compares its alerts with the alert rules.
+//! Runs the backup and restore commands of beanpole-operate(7) verbatim, and compares its alerts with the alert rules.
 
 mod daemon;
 

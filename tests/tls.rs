@@ -74,8 +74,8 @@ mod tls {
         let (ca, ca_key) = (format!("{by}.pem"), format!("{by}.key"));
         let mut sign = vec!["x509", "-req", "-in", &request, "-out", &pem, "-extfile", "extensions"];
         if expired {
-            // openssl 3.0 cannot set the start of the validity, so the validity ends before it starts. Servers and
-            // clients refuse this certificate in the same way as an expired one.
+            // openssl 3.0 cannot set the start of the validity period, so this period ends before it starts. Servers
+            // and clients refuse this certificate in the same way as an expired one.
             sign.extend(["-days", "-1"]);
         } else {
             sign.extend(["-days", "3"]);

@@ -20,7 +20,7 @@ pub struct Drain {
     batch: usize,
     /// The reserved jobs, which the next write deletes.
     held: Vec<u64>,
-    /// The number of replies to the last write that have not arrived yet.
+    /// The number of outstanding replies to the last write.
     missing: usize,
     sent: Instant,
     done: u64,

@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 /// The reply to every request. It is as long as a server's reply to a put.
 const REPLY: &[u8] = b"INSERTED 1000000\r\n";
 
-/// The request with which the benchmark tests whether the server is ready, and its reply.
+/// The request with which the benchmark checks that the server is ready, and the reply to this request.
 const GREETING: (&[u8], &[u8]) = (b"list-tube-used\r\n", b"USING default\r\n");
 
 const LISTENER: Token = Token(usize::MAX);

@@ -55,7 +55,7 @@ pub struct Work {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// The value is only shown.
+    /// The report shows the value, but does not check it.
     None,
     AtMost(f64),
     AtLeast(f64),
@@ -131,7 +131,7 @@ fn own_cpu() -> u64 {
     (usage.user_time() + usage.system_time()).num_microseconds() as u64 * 1000
 }
 
-/// Runs the load for the warm-up time, then measures until `count` operations are complete or the time is over.
+/// Runs the load for the warm-up time, then measures until `count` operations are complete or the time is up.
 pub fn measure<L: Timed>(
     server: &Server,
     driver: &mut Driver,

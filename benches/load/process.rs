@@ -218,7 +218,7 @@ fn value(text: &str, name: &str) -> u64 {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a directory next to the executable. In a temporary directory in memory, syncs would be too fast.
+    /// Creates a directory next to the executable. /tmp may be in memory, where syncs would be too fast.
     pub fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -233,7 +233,7 @@ impl Folder {
         self.0.display().to_string()
     }
 
-    /// Returns the disk space of the files, in bytes.
+    /// Returns the disk space that the files use, in bytes.
     pub fn bytes(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         let files = fs::read_dir(&self.0).into_iter().flatten().flatten();

@@ -25,8 +25,8 @@ pub struct Shape {
     pub ahead: usize,
     /// `true` if workers delete a job and reserve the next one in one write.
     pub joined: bool,
-    /// The number of additional tubes. Each producer uses one of them, and each worker watches all of them. If it is 0,
-    /// producers and workers use the default tube.
+    /// The number of additional tubes. Each producer uses one of them, and each worker watches all of them. If this
+    /// number is 0, producers and workers use the default tube.
     pub tubes: usize,
 }
 
@@ -86,7 +86,7 @@ impl Relay {
         self.ledger.len() as u64 > self.done
     }
 
-    /// Schedules the next put of a producer that can put another job now.
+    /// Schedules the next put of a producer, if the producer can put another job now.
     fn next_put(&mut self, number: usize) {
         let producer = &mut self.producers[number];
         let may = producer.unanswered.is_empty() && producer.under_way < self.shape.ahead && !producer.poked;
@@ -168,7 +168,7 @@ impl Timed for Relay {
 pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) -> Result<Driver, String> {
     let Shape { producers, workers, tubes, .. } = load.shape;
     let tubes = bench.scale.count(tubes);
-    // The driver uses blocking reads only for a single connection. There are at least two: a producer and a worker.
+    // The driver uses blocking reads only for a single connection. There are at least two connections here.
     let mut driver = Driver::connect(server.address, producers + workers)?;
     if tubes > 0 {
         driver.ask(0..producers, |producer, out| out.line(&format!("use tube-{}", producer * 7 % tubes)))?;

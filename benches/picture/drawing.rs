@@ -73,7 +73,7 @@ fn cost(results: &str, scenario: &str) -> Option<Pair> {
     None
 }
 
-/// Returns both servers' values of a figure, from the table with the header `VALUE_HEAD` (see `load/report.rs`).
+/// Returns both servers' values for a figure, from the table with the header `VALUE_HEAD` (see `load/report.rs`).
 fn value(results: &str, (scenario, figure): (&str, &str)) -> Option<Pair> {
     let rows = results.lines().filter(|line| line.starts_with('|')).map(cells);
     let mut found = rows.filter(|cells| cells[0] == scenario && cells.get(1) == Some(&figure));

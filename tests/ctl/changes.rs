@@ -258,7 +258,7 @@ fn put_accepts_tags() {
     assert_eq!(server.count("default", "ready"), 0);
 }
 
-/// A server that does not know tags refuses the first line of a put with tags, and would execute the body as a command.
+/// A server that does not know tags refuses the line of a put with tags, and would then execute the body as a command.
 #[test]
 fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
     let servers = [Some(Server::beanpole(&["--no-extensions"])), Server::beanstalkd(&[])];

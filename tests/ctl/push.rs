@@ -383,7 +383,7 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
         ended.fetch_add(1, Ordering::SeqCst);
         false
     });
-    // The worker must notice the revocation long before half of the time to run has passed.
+    // The worker notices the revocation when it touches the job, so it must not wait for half of this time to run.
     server.ok(&["put", "-r", "100000", "x"]);
     let line = ["work", "--once", "--max-time", "600", "--url", &url];
     let mut worker = Running::start(server.command(&line));

@@ -195,7 +195,7 @@ fn lose(socket: &std::path::Path, with: &[u8]) {
     }
 }
 
-/// The gap is larger than the range of IDs that `tail` would try. `tail` must not put jobs to find the latest ID.
+/// The gap between the IDs exceeds the range that `tail` tries. `tail` must not put jobs to find the latest ID.
 #[test]
 fn tail_continues_after_gaps_and_puts_nothing() {
     let folder = Folder::new();

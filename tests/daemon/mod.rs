@@ -5,7 +5,7 @@
 //! daemon after [`LIFETIME`], so that a hanging test fails.
 //!
 //! ```text
-//! let daemon = Daemon::start(&["-z", "1000"]);       // -p 0 is added unless there is a -l or -p
+//! let daemon = Daemon::start(&["-z", "1000"]);       // adds -p 0 unless the arguments contain -l or -p
 //! let mut client = daemon.client();
 //! client.put(b"x", 0, 0, 60).unwrap();
 //! daemon.signal(Signal::SIGTERM);
@@ -160,7 +160,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts a server with the result of [`command`] or [`shell`], and waits until it accepts connections.
+    /// Starts a server with a command from [`command`] or [`shell`], and waits until the server accepts connections.
     pub fn spawn(command: Command) -> Daemon {
         Daemon::try_spawn(command).unwrap_or_else(|log| panic!("it does not listen:\n{log}"))
     }

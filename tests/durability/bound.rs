@@ -68,7 +68,7 @@ fn used(client: &mut Client) -> u64 {
     number(client, "stats", "binlog-size")
 }
 
-/// Workers reserve all jobs, and then disconnect, or release or bury each job.
+/// Reserves all jobs. Depending on `round`, the worker then disconnects, releases all jobs, or buries all jobs.
 fn reserve_and_return(daemon: &Daemon, round: u64, ids: &[u64]) {
     let mut worker = daemon.client();
     let reserved = worker.reserve_batch(JOBS as u32, Some(0)).expect("jobs");

@@ -120,7 +120,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
                 stop(restored);
                 whole += 1;
             } else {
-                // All segments can disappear before they are copied.
+                // The server can remove all segments before the test copies them.
                 let reported = ["missing", "damaged", "no binlog"].iter().any(|word| ended.out.contains(word));
                 assert!(ended.code == 1 && reported, "{ended:?}");
                 damaged += 1;

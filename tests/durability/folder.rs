@@ -256,7 +256,7 @@ fn a_damaged_record_affects_no_other_and_its_segment_is_kept() {
         wait_until("the damaged segment is set aside", || {
             fs::read_dir(&aside).is_ok_and(|entries| entries.count() == 1)
         });
-        // The server of the first start has rewritten jobs. The rewritten jobs must survive a crash.
+        // The first server has rewritten jobs. The rewritten jobs must survive a crash.
         if start == 1 {
             crash(daemon);
         } else {

@@ -1,6 +1,6 @@
 //! Tests a full disk: the server must refuse new jobs, execute all other commands, and lose no acknowledged change.
 //!
-//! The disk is a small tmpfs, which only root can mount. Without root, the tests print a message and are skipped.
+//! The disk is a small tmpfs, which only root can mount. Without root privileges, the tests only print a message.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -227,7 +227,7 @@ fn a_replaced_directory_is_filled_if_it_is_empty() {
     wait_until("the state is ok", || state(&mut client) == "ok");
     assert_eq!(lost(&mut client), 0);
     let before = number(&mut client, "stats", "binlog-current-index");
-    // If an empty directory replaces the directory, the server must write all live data to the new directory.
+    // If an empty directory replaces the log's directory, the server must write all live data to the new directory.
     fs::rename(home.path(), &aside).unwrap();
     fs::create_dir(home.path()).unwrap();
     wait_until("the new folder is used", || lost(&mut client) > 0 && state(&mut client) == "ok");

@@ -1,4 +1,4 @@
-//! Tests the decoding of entries of a cluster's shared log, HTTP responses, and replies of a beanstalk server.
+//! Tests the decoding of HTTP responses, of a beanstalk server's replies, and of entries of a cluster's shared log.
 //!
 //! Owns the socket pairs over which clients read the input. Reading must end, and invalid input must cause an error.
 
@@ -84,7 +84,7 @@ pub fn entry(mut bytes: &[u8]) {
     }
 }
 
-/// Returns a connection from which the client reads `bytes` and the end of the stream, and the other end.
+/// Returns a connection that delivers `bytes` to the client and then ends, and the peer's socket.
 fn connection(bytes: &[u8]) -> (Transport, UnixStream) {
     let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
     theirs.write_all(bytes).expect("a few bytes");

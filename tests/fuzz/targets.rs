@@ -1,6 +1,6 @@
 //! The list of fuzz targets by name.
 //!
-//! Also contains short targets. A target must be deterministic, must not access files or networks except socket
+//! Also contains short targets. A target must be deterministic, must not access files or sockets other than socket
 //! pairs, and must panic on an error.
 
 use beanpole::internals::access::{self, Accounts, Right};

@@ -48,7 +48,7 @@ const WORKERS: [Worker; 4] = [
     ("lease", Wire::Workq, || b"lease f 0\r\n".to_vec(), b"+OK 1\r\n", None),
 ];
 
-/// Returns the seconds after which another worker must get the job, or `None` without a time limit.
+/// Returns the number of seconds after which another worker must get the job, or `None` without a time limit.
 fn limit(producer: &Producer, worker: &Worker, death: Death, lease_limit: u64) -> Option<u64> {
     match (worker.1, death) {
         // Only the time limit ends a Workq lease. The state of the connection has no effect.

@@ -9,7 +9,7 @@ use beanpole::{Address, Config, Server};
 use crate::daemon::wait_until;
 use crate::talk::{ask, packet, say, world};
 
-/// Sends a command over a real socket. The simulated server would be slow, because it checks invariants after each job.
+/// Sends a command to a real server. The simulated server would be slow, because it checks invariants after each job.
 fn ask_server(stream: &mut TcpStream, line: &str) -> String {
     stream.write_all(format!("{line}\n").as_bytes()).expect("a connection");
     let mut answer = Vec::new();

@@ -7,7 +7,7 @@ fn page() -> String {
     std::fs::read_to_string("man/beanpole-gearman.7").expect("the man page")
 }
 
-/// Converts a summary from a table to a sentence as in the man page.
+/// Converts a summary from a table into a sentence of the man page.
 fn sentence(summary: &str) -> String {
     format!("{}{}.", summary[..1].to_uppercase(), &summary[1..])
 }

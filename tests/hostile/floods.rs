@@ -59,7 +59,7 @@ fn endless_carriage_returns() {
     nonsense(&[b'\r'; 1 << 20]);
 }
 
-/// Returns a batch of commands that use one job and one tube, and the expected replies.
+/// Returns a batch of commands for one job and one tube, together with the expected replies.
 fn round(id: usize) -> (Vec<u8>, String) {
     let body = format!("body {id}");
     let mut commands = put(body.as_bytes(), 60);

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, Wire};
 
-/// The timeout is long enough for a busy machine to process the activity in time, and short enough for a test.
+/// The timeout is long enough for a busy machine to process the clients' activity in time, and short enough for a test.
 const TIMEOUT: [&str; 2] = ["--idle-timeout", "3"];
 
 /// Returns the line that the server logs when it drops a client.

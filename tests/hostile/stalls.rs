@@ -1,4 +1,4 @@
-//! Stops the server process for some time, as a debugger, a full disk of the host or the suspension of a laptop does.
+//! Stops the server process for some time, as a debugger, a full disk on the host, or a suspended laptop does.
 //!
 //! When the server continues, several deadlines have passed. Each reply must be correct when it is sent.
 

@@ -66,7 +66,7 @@ fn commands_behind_an_urgent_byte_are_answered() {
     calm(&daemon);
 }
 
-/// Tests a body separately, because the server reads a body in a different way than a line.
+/// Tests a body separately, because the server reads bodies and lines differently.
 #[test]
 fn an_urgent_byte_within_a_body() {
     let daemon = Daemon::start(&[]);

@@ -1,7 +1,7 @@
 //! Tests clients that read their replies slowly or not at all.
 //!
-//! The total size of a client's unsent replies must be limited, for all commands that the client can send and for any
-//! duration of the connection.
+//! The total size of a client's unsent replies must be limited, whatever commands the client sends and however long the
+//! connection lasts.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

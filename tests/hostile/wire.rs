@@ -1,4 +1,4 @@
-//! Plain TCP connections, and checks that the server is idle and serves new clients.
+//! Plain TCP connections, and functions that check whether the server is idle and serves new clients.
 //!
 //! Owns the definition of an idle server. Must not depend on a particular test.
 

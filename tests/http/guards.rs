@@ -122,7 +122,7 @@ fn the_page_s_policy_permits_only_its_style_and_script() {
         assert_eq!(hash(text), known, "the hash of the {tag} in src/protocol/http/page.rs");
         assert!(policy.contains(&format!("{tag}-src 'sha256-{known}'")), "{policy}");
     }
-    // Removes the icon, which is a data URL, and links between the page's views. They do not refer to other servers.
+    // Removes the icon, which is a data URL, and links between the page's views. Neither refers to another server.
     let page = page.replacen("href=\"data:image/svg+xml,", "", 1).replace("href=\"#", "");
     for outside in ["src=", "href=\"", "@import", "url(", "innerHTML", "style=\"", "onclick", "document.write"] {
         assert!(!page.contains(outside), "{outside}");

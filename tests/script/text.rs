@@ -27,7 +27,7 @@ pub struct Conversation {
     pub title: String,
     /// The file and the line of the title, for messages.
     pub place: String,
-    /// The value of the option -z, if the conversation has this option.
+    /// The value of the option `-z`, if the conversation has this option.
     pub max_job_size: Option<u32>,
     /// The other options in their original form.
     #[allow(dead_code)] // not every test program starts servers with options
@@ -228,7 +228,7 @@ fn step(line: &str) -> Option<(&str, What)> {
     (!who.is_empty()).then_some((who, what))
 }
 
-/// Parses the type of a packet, a name or a number. Returns the type and the text of the packet's body.
+/// Parses a packet's type, which is a name or a number. Returns the type and the text of the packet's body.
 fn packet(text: &str) -> Option<(u32, &str)> {
     let (name, body) = text.split_once(' ').unwrap_or((text, ""));
     Some((name.parse().ok().or_else(|| packets::kind(name))?, body))

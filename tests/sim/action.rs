@@ -75,7 +75,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// Converts the bytes that a client received to lines of a conversation.
+/// Converts the bytes that a client received into lines of a conversation.
 pub fn received(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match (line.strip_suffix(b"\r\n"), line.strip_suffix(b"\n")) {
@@ -86,7 +86,7 @@ pub fn received(who: usize, bytes: &[u8]) -> String {
     lines.map(line).collect()
 }
 
-/// Converts the bytes that a client sent to lines of a conversation.
+/// Converts the bytes that a client sent into lines of a conversation.
 pub fn sent(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match line.strip_suffix(b"\r\n") {
@@ -106,7 +106,7 @@ impl Action {
         }
     }
 
-    /// Converts the action to a line of a conversation, or to a comment if conversations cannot express the action.
+    /// Converts the action into a line of a conversation, or into a comment if conversations cannot express the action.
     pub fn describe(&self) -> String {
         match self {
             Action::Connect(who, wire) => match wire {

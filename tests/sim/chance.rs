@@ -86,7 +86,7 @@ impl Setup {
             unattended: false,
             sweeps: false,
         };
-        // Uses another copy of the generator, for the same reason.
+        // Uses another copy of the generator, so that older seeds still produce the same worlds.
         let mut apart = Random::new(apart.next() ^ 6);
         if apart.once_in(3) {
             setup.unattended(&mut apart)

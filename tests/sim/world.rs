@@ -68,8 +68,8 @@ pub struct World {
     time: Time,
     /// `true` after the wall clock was set back. This change shortens delays and leases, but has no record in the log.
     skewed: bool,
-    /// `true` if a sync may have failed in a log without guaranteed syncs. The server gradually rewrites the lost data.
-    /// A kill loses the data that the server has not rewritten yet.
+    /// `true` if a sync may have failed in a log with `SyncMode::Never`. The server gradually rewrites the lost data. A
+    /// kill loses the data that the server has not rewritten yet.
     unpromised: bool,
     /// `true` if the prediction was abandoned, because too many histories were possible.
     pub lost: bool,

@@ -2,7 +2,7 @@
 //!
 //! Owns the scenes and their checks: no reply is lost, duplicated, reordered or early, and no thread sleeps forever.
 //! shuttle panics when all threads are blocked. The modules in `server/` include the server's own files. If a schedule
-//! fails, the program prints it. To repeat it, set the variables `THREADS_REPLAY` and `SCENE`.
+//! fails, the program prints it. To repeat the schedule, set the variables `THREADS_REPLAY` and `SCENE`.
 
 extern crate self as crossbeam_channel;
 extern crate self as mio;

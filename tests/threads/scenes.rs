@@ -175,8 +175,8 @@ fn a_wait_ends() {
     assert_eq!(stream.arrived(), b"job!");
 }
 
-/// In one turn, one client begins to wait, and a command of another client of the same thread ends this wait. At the
-/// same time, another thread releases a delayed reply to the first client.
+/// In one turn of the owner, one client begins to wait, and another client's command ends this wait. At the same time,
+/// another thread releases a delayed reply to the first client.
 fn a_wait_ends_in_a_shared_turn() {
     let owner = owner();
     let (waiting, waiting_stream) = outbox(&owner, 10, anything());
@@ -237,7 +237,7 @@ fn replies_wait_for_the_log(shares: usize, fails: bool) {
     assert_eq!(all, (1..=4 * shares as u8).collect::<Vec<_>>());
 }
 
-/// Executes two commands of each of `shares` connections. Each command appends a record. The second commands start
+/// Executes two commands on each of `shares` connections. Each command appends a record. The second commands start
 /// after all replies to the first commands have been released.
 fn pool_thread(hub: &Arc<Hub>, shares: usize, lesser: bool) -> Vec<Stream> {
     let owner = owner();

@@ -73,7 +73,7 @@ fn connections_with_incomplete_records_are_closed_when_memory_is_short() {
     let daemon = observed(&folder, "16M");
     let at = address(&daemon, "");
     let mut observer = daemon.client();
-    // The server must not close this connection, because it uses little memory.
+    // The server must not close this connection, which uses little memory.
     let mut light = connect(&folder, &at, None);
     assert_eq!(ask(&mut light, "use a").expect("an answer"), "USING a");
     let holders: Vec<TcpStream> = (0..HOLDERS).map(|_| half_record(&folder, &at)).collect();
