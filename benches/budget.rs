@@ -18,7 +18,7 @@ use std::{env, fs};
 
 const TABLE: &str = "benches/budget.txt";
 
-/// Maximum percentage by which a value can exceed the value in the table.
+/// Maximum percentage by which a measured value may exceed the value in the table.
 const TOLERANCE: f64 = 2.0;
 
 /// Like [`TOLERANCE`], but for a table that was measured with another compiler, which generates different code.
@@ -85,7 +85,7 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     }
     rows.push(("bytes per job with a body of 64 bytes", bytes_per_job(program)));
     rows.push(("bytes in the log per job with a body of 64 bytes", log_bytes_per_job(program)));
-    // Some runs use a few more pages, which adds up to 20 bytes per connection. The minimum excludes these pages.
+    // Some runs use a few more pages, which add at most 20 bytes per connection. The minimum excludes these pages.
     let least = (0..5).map(|_| bytes_per_connection(program)).min().unwrap_or(0);
     rows.push(("bytes per idle connection", least));
     rows.push(("size of the program in KiB", size(program)));

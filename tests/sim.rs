@@ -63,7 +63,7 @@ use predicted::{only_different, Predicted};
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// On average, one of this many new seeds runs for `LONG` steps, because some defects need a long history.
+/// On average, one in this many new seeds runs for `LONG` steps, because some defects need a long history.
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
 

@@ -1,6 +1,6 @@
 //! Measures jobs that pass from producers to waiting workers.
 //!
-//! Owns the load [`Relay`]. By default, a producer puts its next job after its previous job was acknowledged and
+//! Owns the load [`Relay`]. By default, a producer puts its next job after its previous job has been acknowledged and
 //! deleted, so most workers wait for jobs. If each producer can have several jobs in progress, the queue is never
 //! empty, and jobs wait for workers instead. An operation is the life of one job, from its put to its delete.
 

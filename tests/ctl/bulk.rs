@@ -223,7 +223,7 @@ fn jobs_that_were_not_buried_are_put_again() {
         "bury" => Some("cut off"),
         "put" if line.starts_with("put 1") => Some("INSERTED 7\r\n"),
         "put" => Some("INSERTED 8\r\n"),
-        // The fake server sees the body of a put as a line, and must not reply to it.
+        // The fake server sees the body of a put as a line, and must not reply to this line.
         _ => None,
     };
     let line = |pri: u8, state: &str| format!("{{\"state\":\"{state}\",\"pri\":{pri},\"body\":\"x\"}}\n");

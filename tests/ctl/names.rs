@@ -247,7 +247,7 @@ fn control_characters_of_a_hostile_server_do_not_reach_the_terminal() {
         let seen = on_a_terminal(command);
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
-        // `import` has no input, and `list` and `schedules` ignore jobs in other tubes, so they may print nothing.
+        // `import` has no input, `list` ignores jobs in other tubes, and `schedules` ignores ready jobs.
         assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
     // Tables and messages must be safe even if a pager displays them.

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-/// Puts the jobs 1 to 15, including two schedules, and sets tube settings. The server must be empty.
+/// Puts jobs 1 to 15, including two schedules, and sets tube settings. The server must be empty.
 pub fn fill(mut stream: TcpStream) {
     let put = |tube: &str, head: &str, body: &str| format!("use {tube}\r\nput {head}{body}\r\n");
     let commands = [

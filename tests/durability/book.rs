@@ -1,8 +1,8 @@
 //! Determines which states of the queue are permitted after a crash, given the replies that clients have received.
 //!
 //! Owns the possible states of each job: the last acknowledged state and the results of later, unacknowledged commands.
-//! Each command must be recorded before it is sent. The acknowledgment of a command removes all earlier states. Must
-//! not communicate with a server.
+//! Each command must be recorded before a client sends it. The acknowledgment of a command removes all earlier states.
+//! Must not communicate with a server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

@@ -104,8 +104,8 @@ fn foreground_jobs_become_durable_when_submitted_in_the_background() -> Result<(
     let mut daemon = home.start(&options);
     let (mut client, mut handles) = (Gearman::connect(&daemon)?, Vec::new());
     for number in 0..30 {
-        // With different sizes, different amounts of space remain in the segments of 64 KiB. The server creates a new
-        // segment when half of the current segment is used.
+        // The bodies' sizes differ, so that different amounts of space remain in the segments of 64 KiB. The server
+        // creates a new segment when half of the current segment is used.
         client.submit(SUBMIT_JOB_BG, &["fill", "", &"f".repeat(number * 997)])?;
         let (unique, body) = (format!("u{number}"), "x".repeat(LARGE));
         let handle = client.submit(SUBMIT_JOB, &["f", &unique, &body])?;

@@ -1,7 +1,7 @@
 //! Tests the decoders and sessions of a protocol: several clients send random bytes to a server.
 //!
 //! Owns the translation of bytes into a conversation. The replies must not depend on how the input is split into
-//! pieces. At the end, the engine's invariants are checked. The server has no log, no threads, and a manual clock.
+//! pieces. At the end, the engine's invariants are checked. The server has a manual clock, no log and no threads.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

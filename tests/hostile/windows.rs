@@ -155,7 +155,7 @@ fn a_client_that_reads_slowly_for_long() {
     let mut writer = stream.try_clone().expect("a connection");
     let sender = std::thread::spawn(move || writer.write_all(peeks(count).as_bytes()).expect("a connection"));
     let mut client = Wire::of(stream);
-    // Unsent replies accumulate during the first pause. Their total size stays about constant during later pauses.
+    // Unsent replies accumulate during the first pause. Their total size remains roughly constant during later pauses.
     std::thread::sleep(Duration::from_millis(200));
     for round in 0..count / JOBS / 4 {
         read_all(&mut client, &replies, JOBS * 4);

@@ -59,7 +59,7 @@ fn jobs_are_put_and_shown() {
 fn a_large_body_is_shown_partially_and_downloadable() {
     let visited = serve(|config| config.max_job_size = 300_000);
     let mut client = visited.client();
-    // The reply about a job contains at most 64 KiB of the body. This limit is in the middle of a two-byte character.
+    // The response for a job contains at most 64 KiB of the body. This limit is in the middle of a two-byte character.
     let body = format!("x{}", "\u{e9}".repeat(100_000));
     client.put(body.as_bytes(), 0, 0, 60).expect("a job");
     let shown = visited.get("/api/jobs/1");

@@ -35,7 +35,7 @@ pub struct Setup {
     /// `true` if commands arrive in several pieces.
     pub pieces: bool,
     pub slow_readers: bool,
-    /// On average, one of this many actions is a crash. 0 disables crashes.
+    /// On average, one in this many actions is a crash. 0 disables crashes.
     pub crashes: u64,
     pub faults: u64,
     /// `true` if bytes of the log change during crashes.

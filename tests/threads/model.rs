@@ -37,7 +37,7 @@ const SCHEDULES: usize = 5000;
 /// the maximum probably contains a loop without progress.
 const STEPS: usize = 10_000;
 
-/// The number of forced thread switches per schedule in the second strategy.
+/// The number of forced thread switches per schedule of [`PctScheduler`].
 const DEPTH: usize = 3;
 
 /// The number of thread schedules that the current test has explored so far.
