@@ -130,7 +130,7 @@ fn the_man_page_s_numbers_are_correct() {
         format!("A tube counts as its name and {TUBE_COST} bytes, and {TIMES_COST} more"),
         format!("A watched tube counts as {WATCH_COST} bytes"),
         format!("A connection counts as {CONNECTION_COST} bytes"),
-        format!("at most {MAX_LINE} bytes, including its CR LF"),
+        format!("at most {MAX_LINE} bytes long, including its CR LF"),
     ] {
         assert!(page.contains(&figure), "{figure}");
     }
