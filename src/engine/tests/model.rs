@@ -49,6 +49,19 @@ pub enum Place {
     },
 }
 
+impl Place {
+    pub fn state(self) -> State {
+        match self {
+            Place::Ready => State::Ready,
+            Place::Delayed { .. } => State::Delayed,
+            Place::Reserved { .. } => State::Reserved,
+            Place::Buried { .. } => State::Buried,
+            Place::Held => State::Held,
+            Place::Scheduled { .. } => State::Scheduled,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct JobTags {
     /// The key, and the number of seconds for which the key outlives the job.

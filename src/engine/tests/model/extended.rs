@@ -180,7 +180,7 @@ impl Model {
         true
     }
 
-    pub(super) fn is_revoked(&self, id: JobId, from: ClientId) -> bool {
+    pub fn is_revoked(&self, id: JobId, from: ClientId) -> bool {
         let place = self.job(id).map(|job| job.place);
         let revoked = self.extended.revoked.get(&id);
         revoked.is_some_and(|&(by, order)| by == from && place == Some(Place::Buried { order }))
@@ -267,14 +267,7 @@ impl Model {
     }
 
     pub fn state_of(&self, id: JobId) -> Option<State> {
-        Some(match self.job(id)?.place {
-            Place::Ready => State::Ready,
-            Place::Delayed { .. } => State::Delayed,
-            Place::Reserved { .. } => State::Reserved,
-            Place::Buried { .. } => State::Buried,
-            Place::Held => State::Held,
-            Place::Scheduled { .. } => State::Scheduled,
-        })
+        self.job(id).map(|job| job.place.state())
     }
 
     pub fn put_tagged(
@@ -370,9 +363,9 @@ impl Model {
 
     /// Returns the next job to delete. Held jobs are deleted first, so that they are not released.
     fn flushed_first(&self, tube: Name, states: &[State], last: u64) -> Option<JobId> {
-        let ids = self.jobs.iter().filter(|job| job.tube == tube && job.id.0 <= last).map(|job| job.id);
-        let meant = |id: &JobId| self.state_of(*id).is_some_and(|state| states.contains(&state));
-        ids.filter(meant).min_by_key(|id| (self.state_of(*id) != Some(State::Held), *id))
+        let jobs = self.jobs.iter().filter(|job| job.tube == tube && job.id.0 <= last);
+        let meant = jobs.filter(|job| states.contains(&job.place.state()));
+        meant.map(|job| (job.place != Place::Held, job.id)).min().map(|(_, id)| id)
     }
 
     pub fn peek_reserved(&self, client: ClientId) -> Option<JobId> {
