@@ -37,6 +37,10 @@ pub enum Act {
         key: String,
         pri: u32,
     },
+    Revoke {
+        key: String,
+        pri: u32,
+    },
     Fail {
         key: String,
         pri: u32,
@@ -83,8 +87,13 @@ pub enum Act {
         unique: String,
         body: Body,
         kept: bool,
+        /// One of `GEARMAN_PRIORITIES`.
+        pri: u32,
+        /// `true` if the job becomes ready after the history. Such a job is a background job of normal priority.
+        later: bool,
     },
     Grab,
+    Cancel(String),
     /// A Gearman worker completes the job. The server sends no reply.
     Finish {
         key: String,
@@ -96,8 +105,18 @@ pub enum Act {
         max_fails: u32,
         body: Body,
     },
+    /// Adds a job and waits for its result. The log does not contain the job. [`Lane::execute`] reads the reply.
+    ///
+    /// [`Lane::execute`]: crate::lane::Lane::execute
+    Execute {
+        id: String,
+        queue: String,
+        body: Body,
+    },
+    /// Leases a job. If the queue contains jobs of `Execute`, waits for a job.
     Lease {
         queue: String,
+        waits: bool,
     },
     Outcome {
         id: String,
@@ -106,6 +125,9 @@ pub enum Act {
     },
     Remove(String),
 }
+
+/// The beanstalk priorities of Gearman jobs with high, normal and low priority.
+pub const GEARMAN_PRIORITIES: [u32; 3] = [1_073_741_823, 2_147_483_647, 3_221_225_471];
 
 pub struct Reply {
     pub line: String,
@@ -116,8 +138,9 @@ pub struct Reply {
 impl Act {
     pub fn wire(&self) -> Wire {
         match self {
-            Act::Submit { .. } | Act::Grab | Act::Finish { .. } => Wire::Gearman,
+            Act::Submit { .. } | Act::Grab | Act::Finish { .. } | Act::Cancel(_) => Wire::Gearman,
             Act::Add { .. } | Act::Lease { .. } | Act::Outcome { .. } | Act::Remove(_) => Wire::Workq,
+            Act::Execute { .. } => Wire::Workq,
             _ => Wire::Beanstalk,
         }
     }
@@ -148,6 +171,8 @@ impl Act {
             (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
             (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
+            (Act::Cancel(id) | Act::Outcome { id, .. } | Act::Remove(id), _) if book.is_volatile(id) => Promise::None,
+            (Act::Execute { .. } | Act::Lease { waits: true, .. }, _) => Promise::None,
             // The log stores the result of a failed attempt only if this attempt is the last one.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
                 Some(job) if !done && job.fails + 1 < job.max_fails => Promise::Change,
@@ -161,7 +186,6 @@ impl Act {
 
     pub fn bytes(&self, book: &Book) -> Vec<u8> {
         let data = |line: String, body: &Body| [line.as_bytes(), b"\r\n", &body.bytes(), b"\r\n"].concat();
-        let handle = |key: &str| format!("H:{}:{key}", hostname());
         match self {
             Act::Put { tube, pri, delay, body, tags } => {
                 let between = if tags.is_empty() { "" } else { " " };
@@ -174,6 +198,7 @@ impl Act {
             Act::Delete(key) => format!("delete {key}\r\n").into_bytes(),
             Act::Release { key, pri, delay } => format!("release {key} {pri} {delay}\r\n").into_bytes(),
             Act::Bury { key, pri } => format!("bury {key} {pri}\r\n").into_bytes(),
+            Act::Revoke { key, pri } => format!("revoke {key} {pri}\r\n").into_bytes(),
             Act::Fail { key, pri, reason } => format!("fail {key} {pri} {}\r\n{reason}\r\n", reason.len()).into_bytes(),
             Act::Run { key, tube, idp } => {
                 let duplicate = format!("put {} 0 1 0 idp:{idp}\r\n\r\n", u32::MAX);
@@ -193,24 +218,17 @@ impl Act {
             Act::Set { tube, settings } => {
                 format!("{}\r\n", format!("set-tube {tube} {settings}").trim_end()).into_bytes()
             }
-            Act::Submit { function, unique, body, kept } => {
-                let kind = if *kept { SUBMIT_JOB_BG } else { SUBMIT_JOB };
-                packet(kind, &[function.as_bytes(), unique.as_bytes(), &body.bytes()])
-            }
-            Act::Grab => packet(GRAB_JOB, &[]),
-            // WORK_COMPLETE has no reply. The reply to the echo request shows that the server has executed the command.
-            Act::Finish { key, done: true } => {
-                [packet(WORK_COMPLETE, &[handle(key).as_bytes(), b"done"]), packet(ECHO_REQ, &[b"x"])].concat()
-            }
-            Act::Finish { key, done: false } => {
-                [packet(WORK_FAIL, &[handle(key).as_bytes()]), packet(ECHO_REQ, &[b"x"])].concat()
-            }
             Act::Add { id, queue, max_fails, body } => {
                 let millis = LONG * 1000;
                 let flag = if *max_fails > 0 { format!(" -max-fails={max_fails}") } else { String::new() };
                 data(format!("add {id} {queue} {millis} {millis} {}{flag}", body.length), body)
             }
-            Act::Lease { queue } => format!("lease {queue} 0\r\n").into_bytes(),
+            Act::Execute { id, queue, body } => {
+                data(format!("run {id} {queue} {0} {0} {1}", LONG * 1000, body.length), body)
+            }
+            Act::Lease { queue, waits } => {
+                format!("lease {queue} {}\r\n", u64::from(*waits) * LONG * 1000).into_bytes()
+            }
             Act::Outcome { id, done, result } => {
                 let word = if *done { "complete" } else { "fail" };
                 // If the job did not exist, the server would reply before it has read the result.
@@ -218,6 +236,35 @@ impl Act {
                 data(format!("{word} {id} {}", result.length), result)
             }
             Act::Remove(id) => format!("delete {id}\r\n").into_bytes(),
+            _ => self.gearman_bytes(),
+        }
+    }
+
+    fn gearman_bytes(&self) -> Vec<u8> {
+        let handle = |key: &str| format!("H:{}:{key}", hostname());
+        match self {
+            Act::Submit { function, unique, body, later: true, .. } => {
+                let time = (unix_time() + LONG).to_string();
+                let arguments = [function.as_bytes(), unique.as_bytes(), time.as_bytes(), &body.bytes()];
+                packet(SUBMIT_JOB_EPOCH, &arguments)
+            }
+            Act::Submit { function, unique, body, kept, pri, .. } => {
+                let class = GEARMAN_PRIORITIES.iter().position(|it| it == pri).expect("a priority of Gearman");
+                let foreground = [SUBMIT_JOB_HIGH, SUBMIT_JOB, SUBMIT_JOB_LOW];
+                let background = [SUBMIT_JOB_HIGH_BG, SUBMIT_JOB_BG, SUBMIT_JOB_LOW_BG];
+                let kind = if *kept { background[class] } else { foreground[class] };
+                packet(kind, &[function.as_bytes(), unique.as_bytes(), &body.bytes()])
+            }
+            Act::Grab => packet(GRAB_JOB, &[]),
+            Act::Cancel(key) => format!("cancel job {}\r\n", handle(key)).into_bytes(),
+            // WORK_COMPLETE has no reply. The reply to the echo request shows that the server has executed the command.
+            Act::Finish { key, done: true } => {
+                [packet(WORK_COMPLETE, &[handle(key).as_bytes(), b"done"]), packet(ECHO_REQ, &[b"x"])].concat()
+            }
+            Act::Finish { key, done: false } => {
+                [packet(WORK_FAIL, &[handle(key).as_bytes()]), packet(ECHO_REQ, &[b"x"])].concat()
+            }
+            _ => unreachable!("not a command of Gearman"),
         }
     }
 
@@ -241,8 +288,11 @@ impl Act {
                 };
                 Ok(Reply { line, key })
             }
+            Wire::Gearman if matches!(self, Act::Cancel(_)) => {
+                Ok(Reply { line: talk.text_reply()?, key: String::new() })
+            }
             Wire::Gearman => {
-                let (kind, arguments) = talk.packet()?;
+                let (kind, arguments) = talk.reply_packet()?;
                 let named = matches!(kind, JOB_CREATED | JOB_ASSIGN);
                 let handle = String::from_utf8_lossy(&arguments[0]).into_owned();
                 let key = handle.rsplit(':').next().filter(|_| named).unwrap_or_default().to_owned();
@@ -257,6 +307,12 @@ impl Act {
                     key = words[0].to_owned();
                     talk.data(words[3].parse().unwrap_or(0))?;
                 }
+                if matches!(self, Act::Execute { .. }) && line == "+OK 1" {
+                    let head = talk.line()?;
+                    let words: Vec<&str> = head.split(' ').collect();
+                    let result = Body::of(&talk.data(words[2].parse().unwrap_or(0))?);
+                    key = format!("{} {}", words[1], result.word);
+                }
                 Ok(Reply { line, key })
             }
         }
@@ -267,13 +323,18 @@ impl Act {
         let key = |key: &String| key.clone();
         match self {
             Act::Reserve(job) => vec![Change::Reserve { key: key(job) }],
-            Act::Delete(job) | Act::Finish { key: job, .. } | Act::Remove(job) => {
+            Act::Delete(job) if book.is_revoked(job) => Vec::new(),
+            Act::Delete(job) | Act::Finish { key: job, .. } | Act::Remove(job) | Act::Cancel(job) => {
                 vec![Change::Delete { key: key(job) }]
             }
             Act::Release { key: job, pri, delay } => {
                 vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
             }
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
+            Act::Revoke { key: job, pri } => vec![
+                Change::Reason { key: key(job), reason: "revoked".to_owned() },
+                Change::Revoke { key: key(job), pri: *pri },
+            ],
             // The server deletes the last job of the batch first, so the log contains the deletions in reverse order.
             Act::DeleteBatch(keys) => keys.iter().rev().map(|job| Change::Delete { key: key(job) }).collect(),
             Act::Fail { key, pri, reason } => failed(book, key, *pri, reason),
@@ -290,6 +351,10 @@ impl Act {
             // If the tube already has these settings, the command makes no change, so the reply guarantees nothing.
             Act::Set { tube, settings } if book.settings.get(tube).map_or("", String::as_str) == settings => Vec::new(),
             Act::Set { tube, settings } => vec![Change::Set { tube: tube.clone(), settings: settings.clone() }],
+            Act::Execute { id, queue, body } => {
+                let job = Job::new(Wire::Workq, queue, body.clone(), 0, 0, LONG);
+                vec![Change::Put { key: key(id), job: Box::new(Job { volatile: true, ..job }) }]
+            }
             Act::Outcome { id, done, result } => {
                 vec![Change::Outcome { key: key(id), done: *done, result: result.clone() }]
             }
@@ -322,6 +387,7 @@ impl Act {
         let joined = self.joins(book).map(|(key, job)| (key.clone(), job.volatile));
         let well = match (self, joined) {
             (Act::Put { tube, pri, delay, body, tags }, _) if line.starts_with("INSERTED ") => {
+                let tube = tags.split(' ').find_map(|tag| tag.strip_prefix("tub:")).unwrap_or(tube);
                 let job = Job::new(Wire::Beanstalk, tube, body.clone(), *pri, *delay, LONG);
                 let job = Job { tags: tags.clone(), ..job };
                 return Ok(vec![Change::Put { key: key.clone(), job: Box::new(job) }]);
@@ -329,8 +395,8 @@ impl Act {
             (Act::Submit { kept, .. }, Some((old, volatile))) if line == "packet 8" && *key == old => {
                 return Ok(if *kept && volatile { vec![Change::Persist { key: old }] } else { Vec::new() });
             }
-            (Act::Submit { function, unique, body, kept }, None) if line == "packet 8" => {
-                let job = Job::new(Wire::Gearman, function, body.clone(), 0, 0, 0);
+            (Act::Submit { function, unique, body, kept, pri, later }, None) if line == "packet 8" => {
+                let job = Job::new(Wire::Gearman, function, body.clone(), *pri, u64::from(*later) * LONG, 0);
                 let job = Job { unique: unique.clone(), volatile: !kept, ..job };
                 return Ok(vec![Change::Put { key: key.clone(), job: Box::new(job) }]);
             }
@@ -353,6 +419,7 @@ impl Act {
             (Act::Lease { .. }, _) if line == "+OK 1" && book.jobs.contains_key(key) => {
                 return Ok(vec![Change::Lease { key: key.clone() }]);
             }
+            (Act::Delete(job), _) if book.is_revoked(job) => line == "NOT_FOUND",
             (Act::Add { .. }, Some(_)) => line == "-CLIENT-ERROR Duplicate job",
             (Act::Flush { .. } | Act::MoveTube { .. }, _) => {
                 let count: u64 = self.expected(book).iter().map(|change| book.affected(change)).sum();
@@ -380,6 +447,8 @@ impl Act {
             Act::Delete(_) => "DELETED",
             Act::Release { .. } => "RELEASED",
             Act::Bury { .. } => "BURIED",
+            Act::Revoke { .. } => "REVOKED",
+            Act::Cancel(_) => "OK",
             Act::KickJob(_) => "KICKED",
             Act::Touch(_) => "TOUCHED",
             Act::Pause { .. } => "PAUSED",
@@ -411,6 +480,10 @@ fn failed(book: &Book, key: &str, pri: u32, reason: &str) -> Vec<Change> {
     let dead = book.dead_tube(key).filter(|_| after.state(key) == State::Buried);
     changes.extend(dead.map(|tube| Change::Dead { key: owned(), tube: tube.to_owned() }));
     changes
+}
+
+fn unix_time() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().expect("a clock that is set").as_secs()
 }
 
 /// Returns the host name, which Gearman's handles contain.

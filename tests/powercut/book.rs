@@ -164,6 +164,8 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
             "grp" => show("group", first),
             // `stats-job` reports this tag only while the job waits.
             "aft" => {}
+            // `stats-job` reports the tube of every job.
+            "tub" => {}
             "every" => show("every", first),
             "cron" => show("cron", &first.replace(',', " ")),
             // The remaining time to live changes continuously, so its value is not compared.
@@ -191,6 +193,31 @@ impl Book {
     /// Returns the number of jobs that a flush or a move of a whole tube would affect.
     pub fn affected(&self, change: &Change) -> u64 {
         self.clone().make(change)
+    }
+
+    /// Returns the possible books after a move of ready jobs that a restart has interrupted, if the tube has reserved
+    /// jobs. The restart makes these jobs ready, so the server can move them instead of the last jobs.
+    pub fn resumed(&self, change: &Change) -> impl Iterator<Item = Book> + '_ {
+        let count = |from: &str, state| {
+            self.model.jobs.iter().filter(|job| job.tube == from && job.place.state() == state).count() as u64
+        };
+        let (from, to, bound) = match change {
+            Change::MoveTube { from, to, state, bound } if state == "ready" && count(from, State::Reserved) > 0 => {
+                (from.clone(), to.clone(), count(from, State::Ready).min(*bound))
+            }
+            _ => Default::default(),
+        };
+        (0..bound).map(move |first| {
+            let mut book = self.clone();
+            let part = |bound| {
+                let (from, to) = (from.clone(), to.clone());
+                Change::MoveTube { from, to, state: "ready".to_owned(), bound }
+            };
+            let moved = book.make(&part(first));
+            book.apply(&Change::Restart {});
+            book.apply(&part(bound - moved));
+            book
+        })
     }
 
     /// Makes the change. Advances the time by a millisecond, which is negligible compared with a history's delays.
@@ -230,7 +257,11 @@ impl Book {
         };
         assert!(applied, "{change:?} is impossible");
         let model = &self.model;
-        self.jobs.retain(|key, job| job.over.is_some() || model.job(id(key)).is_some());
+        let over = self.jobs.values().filter(|job| job.over.is_some()).count();
+        if self.jobs.len() != model.jobs.len() + over {
+            let left: BTreeSet<JobId> = model.jobs.iter().map(|job| job.id).collect();
+            self.jobs.retain(|key, job| job.over.is_some() || left.contains(&id(key)));
+        }
         count
     }
 
@@ -255,6 +286,7 @@ impl Book {
                 self.in_model(key).history.reserves = reserves;
                 buried
             }
+            Change::Revoke { key, pri } => self.model.revoke(id(key), *pri, now),
             Change::Reason { key, reason } => {
                 self.model.extended.failures.entry(id(key)).or_default().1 = name(reason);
                 true
@@ -329,6 +361,9 @@ impl Book {
     /// Applies the outcome that a Workq worker has reported, even if the lease of the job has ended.
     fn finish(&mut self, key: &str, done: bool, result: &Body) -> bool {
         let job = self.jobs.get_mut(key).expect("a job");
+        if job.volatile {
+            return self.model.delete(LEASER, id(key));
+        }
         job.fails += u32::from(!done);
         if !done && job.fails < job.max_fails {
             self.in_model(key).place = Place::Ready;
@@ -341,10 +376,11 @@ impl Book {
     }
 
     fn restart(&mut self) -> bool {
-        let kept = |key: &str| self.jobs.get(key).is_none_or(|job| !job.volatile);
-        let leased: BTreeSet<JobId> =
-            self.jobs.iter().filter(|(_, job)| job.wire == Wire::Workq).map(|(key, _)| id(key)).collect();
-        self.model.jobs.retain(|job| kept(&job.id.0.to_string()));
+        let ids = |fits: fn(&Job) -> bool| -> BTreeSet<JobId> {
+            self.jobs.iter().filter(|(_, job)| fits(job)).map(|(key, _)| id(key)).collect()
+        };
+        let (gone, leased) = (ids(|job| job.volatile), ids(|job| job.wire == Wire::Workq));
+        self.model.jobs.retain(|job| !gone.contains(&job.id));
         for job in self.model.jobs.iter_mut().filter(|job| !leased.contains(&job.id)) {
             if matches!(job.place, Place::Reserved { .. }) {
                 job.place = Place::Ready;
@@ -371,6 +407,15 @@ impl Book {
     /// Returns the dead-letter tube of the job's tube.
     pub fn dead_tube(&self, key: &str) -> Option<Name> {
         self.model.extended.rules.get(self.tube_of(key)).and_then(|rules| rules.settings.dead)
+    }
+
+    /// Returns `true` if the job was revoked and the client that held the job cannot delete it.
+    pub fn is_revoked(&self, key: &str) -> bool {
+        self.model.is_revoked(id(key), CLIENT)
+    }
+
+    pub fn is_volatile(&self, key: &str) -> bool {
+        self.jobs.get(key).is_some_and(|job| job.volatile)
     }
 
     /// Returns `true` if another job in `tube` has the job's idempotency key.
@@ -410,7 +455,7 @@ impl Book {
             tube: now.tube.to_owned(),
             body: job.body.clone(),
             state: job.state(self.state(key), reserves).to_owned(),
-            pri: is_shown * now.pri,
+            pri: u32::from(job.wire != Wire::Workq) * now.pri,
             delay: u64::from(is_shown) * now.delay.secs(),
             ttr: u64::from(is_shown) * now.ttr.secs(),
             counts: if job.wire == Wire::Workq {
@@ -440,8 +485,13 @@ impl Book {
         shown
     }
 
+    /// Returns the keys of the jobs that survive a restart.
+    pub fn kept(&self) -> impl Iterator<Item = &String> {
+        self.jobs.iter().filter(|(_, job)| !job.volatile).map(|(key, _)| key)
+    }
+
     pub fn views(&self) -> Views {
-        let kept = || self.jobs.iter().filter(|(_, job)| !job.volatile).map(|(key, _)| key);
+        let kept = || self.kept();
         let mut tubes = BTreeMap::new();
         let with_jobs = kept().filter(|key| self.jobs[*key].wire == Wire::Beanstalk).map(|key| self.tube_of(key));
         for tube in with_jobs.chain(self.settings.keys().map(|tube| name(tube))) {

@@ -138,6 +138,8 @@ changes! {
     Reserve { key: String }
     Release { key: String, pri: u32, delay: u64 }
     Bury { key: String, pri: u32 }
+    /// A job is taken from its worker and buried. Its former holder cannot delete it.
+    Revoke { key: String, pri: u32 }
     /// The reason for a failure. This change precedes the failure.
     Reason { key: String, reason: String }
     /// A job fails. If the job has no tries left, it is buried in its tube.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::book::Views;
+use crate::book::{Book, Views};
 use crate::change::Change;
 use crate::lanes::{End, Heading, Lane, Rule, Span};
 
@@ -102,6 +102,8 @@ pub struct Sight {
 pub struct Verdict {
     /// The number of surviving changes of each lane (client). Empty if no permitted state matches the queue.
     pub kept: BTreeMap<u64, usize>,
+    /// `true` if the server has moved a job that was reserved before the restart instead of another job.
+    pub resumed: bool,
     pub problems: Vec<Problem>,
 }
 
@@ -177,6 +179,13 @@ impl Case<'_> {
         }
     }
 
+    /// Returns `true` if the server may have to complete a flush or a move of a tube after the restart.
+    pub fn may_be_busy(&self) -> bool {
+        let is_long = |change: &Change| matches!(change, Change::Flush { .. } | Change::MoveTube { .. });
+        let mut spans = self.lanes.values().map(|lane| lane.span(self.rule));
+        spans.any(|span| span.changes[span.least..].iter().any(|(_, change)| is_long(change)))
+    }
+
     pub fn compare(&self, sight: &Sight) -> Verdict {
         let mut verdict = Verdict::default();
         let mut found = BTreeMap::new();
@@ -184,9 +193,16 @@ impl Case<'_> {
             let span = lane.span(self.rule);
             let seen = sight.views.of_lane(*number, &span);
             let books = span.books();
-            let views: Vec<(usize, Views)> = books.iter().map(|(count, book)| (*count, book.views())).collect();
-            let matches: Vec<usize> = views.iter().filter(|(_, view)| *view == seen).map(|(count, _)| *count).collect();
+            // The comparison of the keys is faster than the comparison of the jobs.
+            let fits = |book: &Book| book.kept().eq(seen.jobs.keys()) && book.views() == seen;
+            let mut matches: Vec<usize> =
+                books.iter().filter(|(_, book)| fits(book)).map(|(count, _)| *count).collect();
             if matches.is_empty() {
+                matches.extend(span.resumed(fits));
+                verdict.resumed |= !matches.is_empty();
+            }
+            if matches.is_empty() {
+                let views: Vec<(usize, Views)> = books.iter().map(|(count, book)| (*count, book.views())).collect();
                 verdict.problems.extend(self.explain(&views, &seen));
             }
             let alive = |count: usize| {

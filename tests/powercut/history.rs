@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::act::Act;
+use crate::act::{Act, GEARMAN_PRIORITIES};
 use crate::book::Book;
 use crate::change::{Body, Wire};
 use crate::check::{prefix, Case, Check, Problem};
@@ -19,9 +19,8 @@ use crate::disk::Disk;
 use crate::import::foreign;
 use crate::lane::Lane;
 use crate::lanes::{lanes, End};
-use crate::look::look;
 use crate::random::Random;
-use crate::restart::{books, command, wanted, write_files, Cut};
+use crate::restart::{books, command, examine, write_files, Cut};
 use crate::talk::{packet, Talk, SUBMIT_JOB};
 use crate::trace::{read, Event, Number, Trace};
 
@@ -35,6 +34,8 @@ pub enum Kind {
     /// One client, with a disk whose syncs fail occasionally.
     Failing,
     Import,
+    /// One client that flushes and moves more jobs than the server handles in one turn.
+    Bulk,
     /// One client that puts very many jobs. The log does not contain the IDs of these jobs.
     Handles,
 }
@@ -85,6 +86,7 @@ impl Kind {
             Kind::Held => "held",
             Kind::Failing => "failing",
             Kind::Import => "import",
+            Kind::Bulk => "bulk",
             Kind::Handles => "handles",
         }
     }
@@ -97,6 +99,7 @@ impl Plan {
         // Any 20 consecutive seeds contain all common kinds.
         let kind = match seed % 20 {
             3 if seed % 40 == 3 => Kind::Handles,
+            11 => Kind::Bulk,
             15 => Kind::Import,
             2 | 12 => Kind::Held,
             6 | 9 | 16 => Kind::Failing,
@@ -117,6 +120,7 @@ impl Plan {
             Kind::Handles => 10,
             Kind::Held => 15,
             Kind::Import => 20,
+            Kind::Bulk => 2,
             _ => random.pick(&[20, 60, 120, 200]),
         };
         let mut options: Vec<String> = vec![format!("-s{size}"), format!("-t{threads}")];
@@ -282,15 +286,18 @@ impl<'a> History<'a> {
         Ok(BTreeMap::new())
     }
 
-    /// Checks and records the recovered state. Returns `None` if the recovered state is wrong.
+    /// Checks and records the recovered state. Returns `None` if the history cannot continue from this state.
     fn recovered(&mut self, daemon: &Daemon, trace: &Trace, end: End) -> Result<Option<BTreeMap<u64, (Book, u64)>>> {
         let events = read(trace.path())?;
         let cut = Cut { count: events.len(), end, seed: self.plan.seed };
         let left = cut.leave(&events);
-        let sight = look(daemon, &wanted(&left.lanes))?;
-        let verdict = Case { heading: &left.heading, lanes: &left.lanes, rule: left.rule }.compare(&sight);
+        let verdict = examine(daemon, &Case { heading: &left.heading, lanes: &left.lanes, rule: left.rule })?;
         if !verdict.problems.is_empty() {
             self.problems.extend(verdict.problems);
+            return Ok(None);
+        }
+        if verdict.resumed {
+            // The changes in the trace do not lead to this state.
             return Ok(None);
         }
         let mut books = books(&left.lanes, left.rule, &verdict.kept);
@@ -333,6 +340,7 @@ impl<'a> History<'a> {
         let plan = &self.plan;
         let results: Vec<Result<()>> = match plan.kind {
             Kind::Held => clients.iter_mut().map(|lane| held(plan, lane, daemon, trace)).collect(),
+            Kind::Bulk => clients.iter_mut().map(|lane| bulk(plan, lane, daemon)).collect(),
             Kind::Handles => clients.iter_mut().map(|lane| handles(plan, lane, daemon, trace)).collect(),
             _ => std::thread::scope(|scope| {
                 let threads: Vec<_> =
@@ -365,6 +373,16 @@ fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result
     Ok(())
 }
 
+fn bulk(plan: &Plan, lane: &mut Lane, daemon: &Daemon) -> Result<()> {
+    for _ in 0..plan.steps {
+        lane.sweep(daemon)?;
+        if lane.is_lost() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// While a sync is blocked, one client sends a command about the latest change made by the other client.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
@@ -375,7 +393,8 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         let body = Body::new(&format!("{}held{}", prefix(lane.number), lane.next()), 20);
         let name = |kind: char| format!("{}{kind}0", prefix(lane.number));
         let act = if number % 2 == 0 {
-            Act::Submit { function: name('f'), unique: format!("held{}", lane.next()), body, kept: true }
+            let (function, unique, pri) = (name('f'), format!("held{}", lane.next()), GEARMAN_PRIORITIES[1]);
+            Act::Submit { function, unique, body, kept: true, pri, later: false }
         } else {
             let id = format!("00000000-0000-4000-9{:03x}-{:012x}", lane.number, lane.next());
             Act::Add { id, queue: name('q'), max_fails: 0, body }

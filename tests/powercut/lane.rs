@@ -8,7 +8,7 @@ use std::io::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::act::{Act, Reply, LONG};
+use crate::act::{Act, Reply, GEARMAN_PRIORITIES, LONG};
 use crate::book::Book;
 use crate::change::{Body, Change, Wire};
 use crate::check::{prefix, Check, Problem};
@@ -21,6 +21,10 @@ use crate::trace::Trace;
 
 /// The number of jobs above which the client deletes jobs instead of putting new ones.
 const ENOUGH: usize = 30;
+
+/// The number of puts in one write, and the minimum number of writes, before a flush or a move of many jobs.
+const PUTS: usize = 64;
+const WRITES: u64 = 3;
 
 const BODIES: [usize; 16] = [0, 0, 0, 10, 10, 30, 30, 60, 100, 200, 300, 600, 1500, 3000, 17_000, 40_000];
 const DELAYS: [u64; 6] = [0, 0, 0, 0, LONG, 3 * LONG];
@@ -136,7 +140,10 @@ impl Lane {
                 let is_schedule = self.random.once_in(20);
                 // A schedule gets a small body, because the log always has space for a copy with a small body.
                 let body = if is_schedule { Body { length: body.length.min(60), ..body } } else { body };
-                let tags = if is_schedule { format!("idp:{} {when}", self.name('s', 0)) } else { self.tags() };
+                let mut tags = if is_schedule { format!("idp:{} {when}", self.name('s', 0)) } else { self.tags() };
+                if self.random.once_in(5) {
+                    tags = format!("{tags} tub:{}", self.tube()).trim_start().to_owned();
+                }
                 Act::Put { tube: self.name('t', which), pri, delay, body, tags }
             }
             Wire::Gearman => {
@@ -144,7 +151,9 @@ impl Lane {
                 let unique = if self.random.once_in(3) { String::new() } else { format!("u{}", self.random.below(12)) };
                 let kept = which < 2 || self.random.once_in(2);
                 let unique = if which < 2 { unique } else { format!("v{}", self.random.below(6)) };
-                Act::Submit { function: self.name('f', which), unique, body, kept }
+                let later = kept && self.random.once_in(6);
+                let pri = if later { GEARMAN_PRIORITIES[1] } else { self.random.pick(&GEARMAN_PRIORITIES) };
+                Act::Submit { function: self.name('f', which), unique, body, kept, pri, later }
             }
             Wire::Workq => {
                 // Occasionally reuses an existing ID.
@@ -153,6 +162,16 @@ impl Lane {
                 let max_fails = self.random.pick(&[0, 0, 2, 3]);
                 Act::Add { id, queue: self.name('q', which % 2), max_fails, body }
             }
+        }
+    }
+
+    /// Returns a tube that the client watches or, less often, a tube that exists only while it has jobs.
+    fn tube(&mut self) -> String {
+        let which = self.random.below(4);
+        if which < 3 {
+            self.name('t', which)
+        } else {
+            self.name('n', 0)
         }
     }
 
@@ -195,20 +214,19 @@ impl Lane {
         let any = [Ready, Delayed, Reserved, Buried, Held];
         let all = [Ready, Delayed, Reserved, Buried, Held, Scheduled];
         let wire = Wire::Beanstalk;
-        match self.random.below(30) {
+        match self.random.below(32) {
             20 => {
                 let key = self.job(book, wire, &any).filter(|key| !book.is_taken(key, &tube));
                 key.map(|key| Act::Move { key, tube, pri, delay })
             }
-            21 if self.random.once_in(3) => Some(Act::Flush { tube, buried: self.random.once_in(2) }),
+            21 if self.random.once_in(3) => Some(Act::Flush { tube: self.tube(), buried: self.random.once_in(2) }),
             22 => Some(Act::Set { tube, settings: self.settings() }),
             23..=24 => {
                 let reason = format!("{}{}", prefix(self.number), self.next);
                 self.job(book, wire, &[Reserved]).map(|key| Act::Fail { key, pri, reason })
             }
             25 => {
-                let which = self.random.below(3);
-                let from = if self.random.once_in(4) { self.name('d', 0) } else { self.name('t', which) };
+                let from = if self.random.once_in(4) { self.name('d', 0) } else { self.tube() };
                 let state = self.random.pick(&["ready", "delayed", "buried"]).to_owned();
                 Some(Act::MoveTube { from, to: tube, state, bound: 1 + self.random.below(9) })
             }
@@ -217,9 +235,11 @@ impl Lane {
                 let mut keys: Vec<String> = (0..3).filter_map(|_| self.job(book, wire, &all)).collect();
                 keys.sort();
                 keys.dedup();
+                keys.retain(|key| !book.is_revoked(key));
                 (!keys.is_empty()).then_some(Act::DeleteBatch(keys))
             }
             28..=29 if !self.failing => self.run(book),
+            30..=31 => self.job(book, wire, &[Reserved]).map(|key| Act::Revoke { key, pri }),
             0..=5 if !full => None,
             0..=8 => self.job(book, wire, &all).map(Act::Delete),
             9..=10 => Some(Act::ReserveAny),
@@ -252,9 +272,14 @@ impl Lane {
             let key = lane.job(book, Wire::Gearman, &[State::Reserved]);
             key.map(|key| Act::Finish { key, done })
         };
-        match self.random.below(10) {
+        match self.random.below(12) {
             0..=4 if !full => None,
             0..=6 => Some(Act::Grab),
+            10..=11 => {
+                let jobs = book.jobs.iter().filter(|(_, job)| job.wire == Wire::Gearman);
+                let keys: Vec<&String> = jobs.map(|(key, _)| key).collect();
+                (!keys.is_empty()).then(|| Act::Cancel(keys[self.random.below(keys.len() as u64) as usize].clone()))
+            }
             _ => finish(self).or(Some(Act::Grab)),
         }
     }
@@ -267,9 +292,9 @@ impl Lane {
         let wire = Wire::Workq;
         match self.random.below(10) {
             0..=3 if !full => None,
-            0..=1 => Some(Act::Lease { queue }),
+            0..=1 => Some(Act::Lease { queue, waits: false }),
             2..=5 => self.job(book, wire, &[Reserved, Ready]).map(|id| Act::Outcome { id, done, result }),
-            6..=7 => Some(Act::Lease { queue }),
+            6..=7 => Some(Act::Lease { queue, waits: false }),
             _ => self.job(book, wire, &[Ready, Reserved, Finished]).map(Act::Remove),
         }
     }
@@ -370,9 +395,67 @@ impl Lane {
         self.talk(daemon, wire, seat)?.hears_within(time)
     }
 
+    /// Adds a Workq job for whose result a client waits. Then leases the job and ends it, or leaves it as it is.
+    fn execute(&mut self, daemon: &Daemon) -> Result<()> {
+        let (number, end) = (self.next, self.random.below(4));
+        let id = format!("00000000-0000-4000-a{:03x}-{number:012x}", self.number);
+        let queue = self.name('r', number);
+        let act = Act::Execute { id: id.clone(), queue: queue.clone(), body: self.body() };
+        // The connection is blocked until the job ends, so each of these jobs has its own connection.
+        let seat = 2 + number as usize;
+        let step = self.say(daemon, seat, vec![act.clone()])?[0].0;
+        act.expected(&self.book).iter().for_each(|change| self.apply(step, change));
+        if end > 0 {
+            self.perform(daemon, 0, vec![Act::Lease { queue, waits: true }])?;
+        }
+        let (end, expected) = match end {
+            2 => (Act::Remove(id), "-NOT-FOUND".to_owned()),
+            3 => {
+                let (done, result) = (self.random.once_in(2), self.body());
+                let expected = format!("+OK 1 {} {}", u8::from(done), result.word);
+                (Act::Outcome { id, done, result }, expected)
+            }
+            _ => return Ok(()),
+        };
+        self.perform(daemon, 0, vec![end])?;
+        let Reply { line, key } = self.take(daemon, seat, step, &act)?;
+        if format!("{line} {key}").trim_end() != expected {
+            self.problems.push((Check::Talk, format!("{act:?} was answered {line} {key}, not {expected}")));
+        }
+        Ok(())
+    }
+
+    /// Puts more jobs into a tube than the server handles in one turn. Then moves most of the jobs to another tube, and
+    /// flushes both tubes.
+    pub fn sweep(&mut self, daemon: &Daemon) -> Result<()> {
+        let first = self.random.below(3);
+        let [from, to] = [first, (first + 1) % 3].map(|which| self.name('t', which));
+        for _ in 0..WRITES + self.random.below(WRITES) {
+            let put = |lane: &mut Lane| {
+                let body = Body::new(&lane.body().word, 0);
+                let (pri, delay) = (lane.random.below(5) as u32, lane.random.pick(&[0, 0, 0, 0, 0, LONG]));
+                Act::Put { tube: from.clone(), pri, delay, body, tags: String::new() }
+            };
+            let puts = (0..PUTS).map(|_| put(self)).collect();
+            self.perform(daemon, 0, puts)?;
+        }
+        let (state, bound) = ("ready".to_owned(), 100 + self.random.below(300));
+        let flush = |tube: &String| Act::Flush { tube: tube.clone(), buried: false };
+        let moving = Act::MoveTube { from: from.clone(), to: to.clone(), state, bound };
+        for act in [moving, flush(&to), flush(&from)] {
+            self.step(daemon)?;
+            self.perform(daemon, 0, vec![act])?;
+        }
+        Ok(())
+    }
+
     /// Executes one random command or, less often, a batch of up to seven commands of one protocol.
     pub fn step(&mut self, daemon: &Daemon) -> Result<()> {
         let wire = self.random.pick(&self.wires.clone());
+        // A server whose disk fails can refuse the job, and the lease would then wait for it.
+        if wire == Wire::Workq && !self.failing && self.random.once_in(8) {
+            return self.execute(daemon);
+        }
         let breath = if self.failing || !self.random.once_in(3) { 1 } else { 2 + self.random.below(6) };
         let mut ahead = self.book.clone();
         let mut acts = Vec::new();

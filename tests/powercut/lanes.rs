@@ -211,6 +211,19 @@ impl Span<'_> {
         self.changes.iter().filter_map(|(_, change)| change.added()).map(|(key, _)| key).collect()
     }
 
+    /// Returns the number of surviving changes if the server has completed a move after the restart, and this move
+    /// results in a book that `fits`.
+    pub fn resumed(&self, fits: impl Fn(&Book) -> bool) -> Option<usize> {
+        let mut book = Book::default();
+        for (place, (_, change)) in self.changes.iter().enumerate() {
+            if place >= self.least && book.resumed(change).any(|book| fits(&book)) {
+                return Some(place + 1);
+            }
+            book.apply(change);
+        }
+        None
+    }
+
     /// Returns each possible number of surviving changes, with the resulting book.
     pub fn books(&self) -> Vec<(usize, Book)> {
         let mut book = Book::default();

@@ -58,7 +58,7 @@ fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
         tube: facts["tube"].clone(),
         body: Body::of(body),
         state,
-        pri: if told { number(&facts, "pri") } else { 0 },
+        pri: number(&facts, "pri"),
         delay: if told { number(&facts, "delay") } else { 0 },
         ttr: if told { number(&facts, "ttr") } else { 0 },
         counts: ["reserves", "releases", "buries", "kicks"].map(|key| number(&facts, key)),
@@ -224,7 +224,7 @@ fn join(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
 
 /// Checks that the server refuses existing Workq IDs.
 fn repeat(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
-    let ids = books.iter().flat_map(|book| &book.jobs).filter(|(_, job)| job.wire == Wire::Workq);
+    let ids = books.iter().flat_map(|book| &book.jobs).filter(|(_, job)| job.wire == Wire::Workq && !job.volatile);
     let mut talk = None;
     for (id, job) in ids.take(TRIED) {
         let talk = match &mut talk {

@@ -20,6 +20,8 @@ struct Places {
     failed: Vec<usize>,
     /// At the beginning of syncs, and after truncations of files.
     syncs: Vec<usize>,
+    /// During flushes and moves of whole tubes.
+    long: Vec<usize>,
     /// After changes to directories.
     entries: Vec<usize>,
     /// Before the program begins to listen.
@@ -38,15 +40,18 @@ fn find(events: &[Event], began: usize) -> Places {
     let heard = events[began..].iter().position(|event| matches!(event, Event::Mark(_)));
     places.starts.extend(began..began + heard.unwrap_or(0));
     let (mut syncs, mut unsynced, mut promises) = (0, false, HashSet::new());
-    let mut close = 0;
+    let (mut close, mut long) = (0, None);
     for (place, event) in events.iter().enumerate().skip(began) {
         match event {
             Event::Mark(text) => {
                 if let Some(step) = step(text, "sent ") {
+                    let is_long = [" Flush ", " MoveTube "].iter().any(|word| text.contains(word));
+                    long = Some(step).filter(|_| is_long);
                     // If the reply guarantees nothing, the next word of the mark is `n`.
                     promises.extend((!text["sent ".len() + step.len()..].starts_with(" n")).then_some(step));
                 }
                 if let Some(step) = step(text, "told ") {
+                    long = long.filter(|it| *it != step);
                     places.told.push(place + 1);
                     places.failed.extend((close > 0).then_some(place + 1));
                     close = close.max(1) - 1;
@@ -66,6 +71,7 @@ fn find(events: &[Event], began: usize) -> Places {
             event if event.is_of_folder() => places.entries.push(place + 1),
             _ => {}
         }
+        places.long.extend(long.map(|_| place + 1));
     }
     places
 }
@@ -82,6 +88,7 @@ pub fn places(events: &[Event], random: &mut Random, wanted: usize) -> Vec<usize
             6 => &found.syncs,
             7 => &found.entries,
             8 => &found.starts,
+            9 => &found.long,
             _ => &Vec::new(),
         };
         if some.is_empty() {

@@ -12,13 +12,16 @@ use std::process::{Command, Stdio};
 
 use crate::book::Book;
 use crate::change::{Change, Wire};
-use crate::check::{Case, Check, Problem};
+use crate::check::{Case, Check, Problem, Verdict};
 use crate::daemon::Daemon;
 use crate::disk::{Disk, MOODS};
 use crate::lanes::{heading, lanes, seen, End, Heading, Lane, Rule};
 use crate::look::{look, probe, Wanted};
 use crate::random::Random;
 use crate::trace::Event;
+
+/// The maximum number of additional looks at a server that may be completing a flush or a move.
+const MORE_LOOKS: u32 = 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
@@ -107,7 +110,7 @@ pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
 }
 
 /// Returns the jobs and tubes that may exist after the cut.
-pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
+fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     let mut wanted = Wanted::default();
     for change in lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes) {
         wanted.jobs.extend(change.added().map(|(key, wire)| (key.to_owned(), wire)));
@@ -164,6 +167,19 @@ impl Starter<'_> {
     }
 }
 
+/// Reads the state of the queue and compares it with the permitted states.
+pub fn examine(daemon: &Daemon, case: &Case) -> io::Result<Verdict> {
+    let wanted = wanted(case.lanes);
+    let mut verdict = case.compare(&look(daemon, &wanted)?);
+    // With each command, the server also continues an interrupted flush or move. A few looks let it complete the work.
+    let mut looks = if case.may_be_busy() { MORE_LOOKS } else { 0 };
+    while looks > 0 && !verdict.problems.is_empty() {
+        verdict = case.compare(&look(daemon, &wanted)?);
+        looks -= 1;
+    }
+    Ok(verdict)
+}
+
 /// Compares a restarted server with the permitted states.
 fn judge(
     daemon: &Daemon,
@@ -172,8 +188,7 @@ fn judge(
     case: &Case,
     problems: &mut Vec<Problem>,
 ) -> io::Result<()> {
-    let sight = look(daemon, &wanted(&left.lanes))?;
-    let verdict = case.compare(&sight);
+    let verdict = examine(daemon, case)?;
     problems.extend(verdict.problems);
     let books: Vec<Book> = books(&left.lanes, left.rule, &verdict.kept).into_values().collect();
     problems.extend(probe(daemon, &books, seen, case)?);

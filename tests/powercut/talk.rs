@@ -19,6 +19,11 @@ pub const WORK_COMPLETE: u32 = 13;
 pub const WORK_FAIL: u32 = 14;
 pub const ECHO_REQ: u32 = 16;
 pub const SUBMIT_JOB_BG: u32 = 18;
+pub const SUBMIT_JOB_HIGH: u32 = 21;
+pub const SUBMIT_JOB_HIGH_BG: u32 = 32;
+pub const SUBMIT_JOB_LOW: u32 = 33;
+pub const SUBMIT_JOB_LOW_BG: u32 = 34;
+pub const SUBMIT_JOB_EPOCH: u32 = 36;
 
 pub struct Talk(BufReader<TcpStream>);
 
@@ -78,6 +83,24 @@ impl Talk {
         let mut bytes = self.bytes(count + 2)?;
         bytes.truncate(count);
         Ok(bytes)
+    }
+
+    /// Returns the type and the arguments of a packet. Skips outcomes of foreground jobs, which can arrive at any time.
+    pub fn reply_packet(&mut self) -> Result<(u32, Vec<Vec<u8>>)> {
+        loop {
+            let packet = self.packet()?;
+            if packet.0 != WORK_FAIL {
+                return Ok(packet);
+            }
+        }
+    }
+
+    /// Returns the reply to a text command of Gearman. Skips packets.
+    pub fn text_reply(&mut self) -> Result<String> {
+        while self.0.fill_buf()?.first() == Some(&0) {
+            self.packet()?;
+        }
+        self.line()
     }
 
     /// Returns the type and the arguments of a packet.
