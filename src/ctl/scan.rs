@@ -128,7 +128,9 @@ impl Scan {
         let (is_zero, is_new) = (total == 0, |state: State| matches!(state, State::Held | State::Scheduled));
         let is_known = |state| !is_new(state) || is_zero || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
-        'tubes: for tube in &wanted.tube_names(link)? {
+        // A list of all tubes costs the server less than a list of each tube, but it may be unknown or forbidden.
+        let all = wanted.tubes.is_empty().then(|| "*".to_owned());
+        'tubes: for tube in all.iter().chain(&wanted.tube_names(link)?) {
             for state in State::LISTED.into_iter().filter(is_wanted) {
                 let listed = list_ids(link, (tube, state), wanted.above, &mut |link, ids| {
                     self.query(link, wanted, ids)?;
@@ -138,11 +140,15 @@ impl Scan {
                 match listed {
                     ListOutcome::All => {}
                     ListOutcome::Unknown => return Ok(false),
+                    ListOutcome::Refused(_) if tube == "*" => continue 'tubes,
                     ListOutcome::Refused(reason) => {
                         self.refused.push(format!("{tube}: {reason}"));
                         continue 'tubes;
                     }
                 }
+            }
+            if tube == "*" {
+                break;
             }
         }
         self.was_listed = true;
@@ -155,8 +161,7 @@ impl Scan {
         let (mut next, mut progress) = (begin, ProgressBar::new("jobs found"));
         while next > wanted.above && (self.jobs.len() as u64) < total {
             let low = next.saturating_sub(PAGE * 8).max(wanted.above);
-            let ids: Vec<u64> = (low + 1..=next).rev().collect();
-            self.query(link, wanted, &ids)?;
+            self.query(link, wanted, &(low + 1..=next).rev().collect::<Vec<_>>())?;
             next = low;
             let found = self.jobs.len() as u64;
             // The search ends when all jobs are found or all IDs are tried, whichever is first.
@@ -168,11 +173,9 @@ impl Scan {
 
     pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result {
         ask_each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
-            // The job's tube is hidden from the client.
-            if reply.line == "FORBIDDEN" {
-                return Ok(());
-            }
-            let Some(stats) = stats_of("stats-job", &reply)? else { return Ok(()) };
+            // A reply of FORBIDDEN means that the job's tube is hidden from the client.
+            let stats = if reply.line == "FORBIDDEN" { None } else { stats_of("stats-job", &reply)? };
+            let stats = stats.unwrap_or_default();
             let Some(job) = JobLine::of(&stats) else { return Ok(()) };
             let name = stats.text("tube");
             if wanted.has_tube(name) && wanted.has_state(job.state) {
@@ -261,8 +264,7 @@ impl Tail<'_> {
             let new = total.checked_sub(known).ok_or_else(|| Problem::refused("the server has restarted"))?;
             known = total;
             if new > 0 {
-                let ids: Vec<u64> = (next..next + new.min(100_000) + SLACK).collect();
-                let last = self.show(&ids)?;
+                let last = self.show(&(next..next + new.min(100_000) + SLACK).collect::<Vec<_>>())?;
                 if last.is_none() {
                     tell("jobs were put and deleted before they could be shown");
                 }
@@ -285,10 +287,8 @@ impl Tail<'_> {
         scan.jobs.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
         scan.peek(link, &mut |job, tube, body| {
             *left -= 1;
-            match call.has(&JSON) {
-                true => out.line(&job.line(tube, body)),
-                false => out.line(&format!("{}\t{tube}\t{}\t{}", job.id, job.state.word(), excerpt(body))),
-            }
+            let text = || format!("{}\t{tube}\t{}\t{}", job.id, job.state.word(), excerpt(body));
+            out.line(&if call.has(&JSON) { job.line(tube, body) } else { text() })
         })?;
         out.flush()?;
         Ok(last)

@@ -48,10 +48,7 @@ fn print(stats: &StatsReply, out: &mut Out) -> Result {
     for (key, value) in stats.iter() {
         let value = if yaml::NAMES.contains(&key) { value.into() } else { yaml::name_bytes(value) };
         let (key, value) = (on_one_line(key.as_bytes()), on_one_line(&value));
-        match out.is_terminal {
-            true => out.line(&format!("{key:width$}  {value}"))?,
-            false => out.line(&format!("{key}\t{value}"))?,
-        }
+        out.line(&if out.is_terminal { format!("{key:width$}  {value}") } else { format!("{key}\t{value}") })?;
     }
     Ok(())
 }

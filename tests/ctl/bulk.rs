@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
@@ -123,6 +124,46 @@ fn an_unused_binlog_is_exported() {
     assert_eq!((some.code, some.out.lines().count()), (0, 305));
     import_into(&Server::beanpole(&[]), &ended.out);
     assert_eq!(crate::daemon::run(&["export", "-b", "/nowhere/at/all"]).code, 1);
+}
+
+/// Returns the number of commands that an export sends, and how many of them are `list-jobs`. Meanwhile, another client
+/// puts and deletes jobs.
+fn commands_of_export(tubes: usize, jobs: usize) -> (u64, u64) {
+    let server = Server::beanpole(&[]);
+    let mut client = server.daemon.client();
+    for tube in 0..tubes {
+        client.use_tube(&format!("t{tube}")).expect("a tube");
+        for _ in 0..jobs / tubes {
+            client.put(b"x", 0, 0, 60).expect("a job");
+        }
+    }
+    let count = |verb: &str| server.figure("stats", &format!("cmd-{verb}")).parse::<u64>().expect("a number");
+    let all =
+        || ["peek", "stats-job", "stats-tube", "list-jobs", "list-keys", "list-tubes"].map(count).iter().sum::<u64>();
+    let (before, is_over) = (all(), AtomicBool::new(false));
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let id = client.put(b"other", 0, 0, 60).expect("a job");
+                client.delete(id).expect("a job of ours");
+            }
+        });
+        let ended = server.run(&["export"]);
+        is_over.store(true, Ordering::Relaxed);
+        ended
+    });
+    assert_eq!(ended.out.matches("\"body\":\"x\"").count(), jobs, "{}", ended.err);
+    (all() - before, count("list-jobs"))
+}
+
+#[test]
+fn the_number_of_commands_of_an_export_is_linear() {
+    for tubes in [1, 2, 100] {
+        let ((once, few), (twice, more)) = (commands_of_export(tubes, 2000), commands_of_export(2 * tubes, 4000));
+        println!("{tubes} tubes: {once}, {twice} commands, {few}, {more} lists");
+        assert!(twice * 10 <= once * 21, "{once}, {twice}");
+        assert!(few <= 10 && more <= 12, "{tubes} tubes: {few}, {more} lists");
+    }
 }
 
 /// Jobs must be found even if the IDs have large gaps, the server lacks `list-jobs`, or the server is draining.

@@ -119,7 +119,7 @@ fn a_refused_tube_name_does_not_hide_other_tubes() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
         "list-tubes" => Some("OK 27\r\n---\n- \"My::Func\"\n- default\n\r\n"),
         "stats" => Some("OK 32\r\n---\ncurrent-jobs-ready: 1\npid: 1\r\n"),
-        _ if line.contains("My::Func") => Some("BAD_FORMAT\r\n"),
+        _ if line.contains("My::Func") || line.contains('*') => Some("BAD_FORMAT\r\n"),
         "stats-tube" => Some("OK 40\r\n---\nname: default\ncurrent-jobs-ready: 12\r\n"),
         "list-jobs" if line.contains("ready") => Some("OK 7\r\n---\n- 1\r\n"),
         "list-jobs" => Some("OK 3\r\n---\r\n"),

@@ -60,8 +60,10 @@ const SHORT: u64 = 512;
 
 #[derive(Debug)]
 pub struct IdPage {
+    /// The name of the tube. It is empty for all tubes.
     pub tube: Box<[u8]>,
     state: State,
+    begin: u64,
     above: u64,
     limit: usize,
     found: Vec<JobId>,
@@ -71,7 +73,7 @@ pub struct IdPage {
 
 impl IdPage {
     pub fn new(tube: Box<[u8]>, state: State, above: u64, limit: usize) -> IdPage {
-        IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
+        IdPage { tube, state, begin: above, above, limit, found: Vec::new(), smallest: None, from: 0 }
     }
 
     pub fn footprint(&self) -> u64 {
@@ -144,10 +146,9 @@ impl Engine {
     }
 
     pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
-        if from >= self.store.jobs.slots.end() {
-            Progress::Done
-        } else {
-            Progress::More
+        match from >= self.store.jobs.slots.end() {
+            true => Progress::Done,
+            false => Progress::More,
         }
     }
 
@@ -229,8 +230,8 @@ impl Engine {
             page.from = 0;
             if let Some(keys) = page.smallest.finish() {
                 // Jobs found in earlier calls may have been removed, or may have changed their state.
-                let there = keys.into_iter().filter_map(|(.., id)| self.store.jobs.find(id));
-                let views = there.map(|slot| self.store.jobs.view(slot));
+                let jobs = &self.store.jobs;
+                let views = keys.into_iter().filter_map(|(.., id)| Some(jobs.view(jobs.find(id)?)));
                 return Page::Jobs(views.filter(|job| job.state() == page.state && job.tube == number).collect());
             }
         }
@@ -277,31 +278,27 @@ impl Engine {
                 return None;
             }
             page.from = 0;
-            let found = page.smallest.finish();
-            if found.is_some() {
+            if let found @ Some(_) = page.smallest.finish() {
                 return found;
             }
         }
     }
 
     pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
-        let number = self.tubes.find(&page.tube)?;
-        let count = self.tubes.get_mut(number).counts.sum(&[page.state]);
+        let number = if page.tube.is_empty() { None } else { Some(self.tubes.find(&page.tube)?) };
+        let counts = number.map_or(&mut self.store.counts, |number| &mut self.tubes.get_mut(number).counts);
+        let count = counts.sum(&[page.state]);
         if count == 0 {
             return Some((Progress::Done, std::mem::take(&mut page.found)));
         }
         if page.from == 0 && page.found.is_empty() && count <= SHORT {
-            if let Some(ids) = self.short_page(number, page) {
+            if let Some(ids) = number.and_then(|number| self.short_page(number, page)) {
                 self.agenda.steps.take(count);
                 return Some((Progress::Done, ids));
             }
         }
-        // If IDs are sparse, a walk over all jobs is faster than a search by ID.
-        let rows = self.store.last_id.saturating_sub(page.above) / 16;
-        if page.smallest.is_none() && rows <= u64::from(self.store.jobs.slots.end()) {
-            return Some(self.page_by_id(number, page));
-        }
-        Some(self.page_by_slot(number, page))
+        let find = if page.smallest.is_none() { Engine::page_by_id } else { Engine::page_by_slot };
+        Some(find(self, number, page))
     }
 
     /// Returns the page, or `None` if the tube's queue does not contain all jobs in the state.
@@ -322,8 +319,12 @@ impl Engine {
         Some(ids)
     }
 
-    fn page_by_id(&mut self, number: u32, page: &mut IdPage) -> (Progress, Vec<JobId>) {
+    fn page_by_id(&mut self, tube: Option<u32>, page: &mut IdPage) -> (Progress, Vec<JobId>) {
         while page.found.len() < page.limit && page.above < self.store.last_id {
+            // If IDs are sparse, a walk over all jobs is faster than a search by ID.
+            if (page.above - page.begin) / 16 > u64::from(self.store.jobs.slots.end()) {
+                return self.page_by_slot(tube, page);
+            }
             if self.agenda.steps.are_used_up() {
                 return (Progress::More, Vec::new());
             }
@@ -331,7 +332,7 @@ impl Engine {
             for slot in self.store.jobs.ids.row_above(JobId(page.above)) {
                 checked += 1;
                 let job = self.store.jobs.get(slot);
-                if job.tube == number && job.state() == page.state && page.found.len() < page.limit {
+                if tube.is_none_or(|it| job.tube == it) && job.state() == page.state && page.found.len() < page.limit {
                     page.found.push(job.id);
                 }
             }
@@ -342,12 +343,12 @@ impl Engine {
         (Progress::Done, std::mem::take(&mut page.found))
     }
 
-    fn page_by_slot(&mut self, number: u32, page: &mut IdPage) -> (Progress, Vec<JobId>) {
+    fn page_by_slot(&mut self, tube: Option<u32>, page: &mut IdPage) -> (Progress, Vec<JobId>) {
         let (above, state, limit) = (page.above, page.state, page.limit);
         let smallest = page.smallest.get_or_insert_with(|| Box::new(Smallest::new(0, limit)));
         while let Some(slot) = self.next_job(&mut page.from) {
             let job = self.store.jobs.get(slot);
-            if job.tube == number && job.state() == state && job.id.0 > above {
+            if tube.is_none_or(|it| job.tube == it) && job.state() == state && job.id.0 > above {
                 smallest.offer(job.id);
             }
         }

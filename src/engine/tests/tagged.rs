@@ -101,6 +101,60 @@ fn a_flush_and_a_list_stop_when_their_steps_are_used_up() {
     assert_eq!((flush.done, engine.stats().jobs.ready), (1000, 2000));
 }
 
+/// Returns the steps for listing all ready jobs of a tube, or of all tubes, in pages. Between two pages, jobs are put,
+/// and listed jobs are deleted. One of `stride` consecutive IDs has a job.
+fn steps_of_list(of: &[u8], tubes: usize, jobs: usize, stride: usize) -> usize {
+    const LIMIT: usize = 100;
+    let ((mut engine, client), now) = (engine(), Time::from_nanos(1));
+    let put = |engine: &mut Engine, place: usize| {
+        let tags = Tags { tube: Some(format!("t{}", place % tubes).into_bytes().into()), ..Tags::default() };
+        let Ok(Tagged::New(id)) = engine.put_tagged(client, job(1), tags, now) else { panic!("no job") };
+        id
+    };
+    for place in 0..jobs * stride {
+        let id = put(&mut engine, place / stride);
+        assert!(place % stride == 0 || engine.delete(client, id, now));
+    }
+    let (mut above, mut listed, mut steps) = (0, 0, 0);
+    loop {
+        let mut page = IdPage::new(of.into(), State::Ready, above, LIMIT);
+        let ids = loop {
+            engine.grant_steps(1000);
+            let (progress, ids) = engine.list_ids(&mut page).expect("a tube");
+            steps += engine.steps().used() as usize;
+            if progress == Progress::Done {
+                break ids;
+            }
+        };
+        assert!(ids.is_sorted() && ids.first().is_none_or(|id| id.0 > above));
+        listed += ids.len();
+        if ids.len() < LIMIT {
+            assert!((jobs..jobs + jobs / 10).contains(&listed), "{listed} of {jobs}");
+            return steps;
+        }
+        above = ids[LIMIT - 1].0;
+        for place in 0..LIMIT / 20 {
+            put(&mut engine, listed + place);
+            assert!(engine.delete(client, ids[place * 20], now));
+        }
+    }
+}
+
+#[test]
+fn the_steps_for_listing_all_jobs_are_linear() {
+    const JOBS: usize = 1200;
+    for (of, tubes, stride) in
+        [(&b""[..], 1, 1), (b"", 2, 1), (b"", JOBS, 1), (b"", 3, 40), (b"t0", 1, 1), (b"t0", 1, 40)]
+    {
+        // The number of tubes with many jobs doubles too.
+        let more = if of.is_empty() { 2 * tubes } else { tubes };
+        let [once, twice] =
+            [(tubes, JOBS), (more, 2 * JOBS)].map(|(tubes, jobs)| steps_of_list(of, tubes, jobs, stride));
+        println!("{tubes} tubes, one of {stride} IDs: {once}, {twice} steps");
+        assert!(twice * 10 <= once * 22, "{tubes} tubes, one of {stride} IDs: {once}, {twice} steps");
+    }
+}
+
 #[test]
 fn all_that_is_held_is_touched_in_turns_of_few_steps() {
     let (mut engine, client) = engine();

@@ -224,7 +224,10 @@ fn limit(args: &mut Args) -> Option<usize> {
 }
 
 fn list_jobs(args: &mut Args) -> Option<Command> {
-    let (tube, state, above) = (args.next_tube()?, args.state()?, args.or(0, Args::number)?);
+    args.spaces()?;
+    // The empty name stands for all tubes. Only the pattern of all tubes matches it, so no jobs need to be hidden.
+    let tube = args.literal(b"* ").map_or_else(|| args.tube(), |()| Some(Box::default()))?;
+    let (state, above) = (args.state()?, args.or(0, Args::number)?);
     long(Long::ListJobs(IdPage::new(tube, state, above, limit(args)?)))
 }
 
