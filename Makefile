@@ -76,6 +76,8 @@ HOST = $(shell $(RUSTC) -vV | sed -n 's/^host: //p')
 MUSL = $(subst -gnu,-musl,$(HOST))
 HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>/dev/null)/libstd-*.rlib)
 STATIC_TARGET = $(if $(HAS_MUSL),$(MUSL),$(HOST))
+# The C compiler for the TLS library, which needs no C library and therefore no musl-gcc.
+STATIC_CC = CC_$(subst -,_,$(STATIC_TARGET))=$(call q,$(CC))
 STATIC_PROGRAM = $(TARGET_DIR)/$(STATIC_TARGET)/release/beanpole
 
 # Removes the paths of this machine from the program, so that builds are reproducible.
@@ -127,7 +129,7 @@ demo: build ## like run, with a producer and workers that generate traffic
 static: toolchain ## build a static program: with musl if rustup has its target, otherwise with glibc
 	@$(if $(HAS_MUSL),,echo 'building with static glibc, because the musl target is missing: rustup target add $(MUSL)'; \
 	    echo 'with glibc, -u USER and host names in -l require the same glibc on the target machine; with musl they do not';) \
-	RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static "$(call q,$(REMAP)) \
+	RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static "$(call q,$(REMAP)) $(STATIC_CC) \
 	    $(CARGO) build --release $(CARGOFLAGS) --target $(STATIC_TARGET)
 	@if ldd $(call q,$(STATIC_PROGRAM)) 2>&1 | grep -v -e 'statically linked' -e 'not a dynamic' -e 'Not a valid dynamic'; then \
 	    echo 'the program is not static' >&2; exit 1; \

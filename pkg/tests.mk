@@ -98,8 +98,9 @@ hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack the server, and beans
 	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
 	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
 
-# Runs a test that starts $(PROGRAM). Builds the test program itself with less optimization, which takes less time.
-STARTER = BEANPOLE_PROGRAM=$(call q,$(abspath $(PROGRAM))) $(CARGO) test --profile sim $(CARGOFLAGS)
+# Runs a test that starts the given program. Builds the test program itself with less optimization, which takes less time.
+starter = BEANPOLE_PROGRAM=$(call q,$(abspath $(1))) $(CARGO) test --profile sim $(CARGOFLAGS)
+STARTER = $(call starter,$(PROGRAM))
 
 crash: build ## kill the server under load, and cut the power of a simulated disk; takes minutes; KILLS=60 CRASHES=30000 for fewer
 	BEANPOLE_KILLS='$(or $(KILLS),170)' $(STARTER) --test durability kill -- --nocapture
@@ -184,9 +185,10 @@ tsan: ## find data races with ThreadSanitizer; needs the source of Rust's standa
 	BEANPOLE_WILD=20 $(TSAN_TEST) --test gearman -- $(addprefix --skip ,$(TSAN_MEASURED))
 	$(TSAN_TEST) --test conversations over_a_real
 
-memory: build static ## compare the memory of the dynamic and the static program with the memory that the server counts
-	$(STARTER) --test memory
-	BEANPOLE_PROGRAM=$(call q,$(abspath $(STATIC_PROGRAM))) $(CARGO) test --profile sim $(CARGOFLAGS) --test memory
+MEMORY_TEST = $(if $(TLS),tls memory,memory)
+memory: build static ## compare the memory of the dynamic and the static program with the memory that the server counts; TLS=1 tests TLS instead
+	$(STARTER) --test $(MEMORY_TEST)
+	$(call starter,$(STATIC_PROGRAM)) --test $(MEMORY_TEST)
 
 chaos: build ## test the program under stops, floods, full disks and lack of resources; runs more tests as root
 	$(STARTER) --test chaos -- --ignored --nocapture --test-threads=1
