@@ -144,7 +144,7 @@ fn simultaneous_deadlines_can_be_handled_in_any_order() {
     assert!(due(5).tick(later, 100).is_none());
 }
 
-/// The failure of a world of `LONG` steps requires only a few actions, either near the end or in the whole history.
+/// A world of `LONG` steps fails because of only a few actions, either near its end or spread over its whole history.
 #[test]
 fn failures_of_long_worlds_are_reduced_to_a_few_actions() {
     let other = must_pass(SEED_WITH_DRAINS, 2000).actions;

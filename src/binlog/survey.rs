@@ -26,7 +26,7 @@ pub struct SegmentLink {
 pub struct Survey {
     pub log_id: Option<u64>,
     pub chain: Vec<SegmentLink>,
-    /// Segments without records of the log: prepared segments, and segments that a disk failure has left.
+    /// Segments without records of the log: prepared segments, and segments that a disk failure has left behind.
     pub unused: Vec<u64>,
     pub foreign: Vec<u64>,
 }

@@ -341,8 +341,8 @@ impl Wal {
             let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };
             last = dropped.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) });
             removed |= last.is_ok();
-            // Even if this removal failed, later segments, which contain the deletes of the segment's jobs, can be
-            // removed: a synced record states that the segment is not needed. A power failure can also undo a removal.
+            // The file may remain, because a removal can fail or be undone by a power failure. Later segments with the
+            // deletes of its jobs can be removed anyway: a synced record states that this segment is not needed.
             let stuck = access.with(|journal, _| journal.finish_removal(retired, &last));
             let was_stuck = self.stuck.swap(stuck, Ordering::Relaxed);
             if let (Err(error), false) = (&last, was_stuck) {

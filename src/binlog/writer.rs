@@ -262,7 +262,7 @@ fn split(mut batch: Batch, mut visit: impl FnMut(u64, Bytes, u64)) {
     let first = Cut { at: 0, segment: batch.segment };
     let ends = batch.cuts.iter().map(|cut| cut.at).chain([total]);
     for (cut, to) in std::iter::once(&first).chain(&batch.cuts).zip(ends).filter(|(cut, to)| cut.at < *to) {
-        // A batch in one segment, which is usual, is not copied.
+        // A batch that lies in one segment, the usual case, is not copied.
         let is_whole = to - cut.at == total;
         let part = if is_whole { std::mem::take(&mut batch.bytes) } else { batch.bytes.part(cut.at, to) };
         end += part.len() as u64;

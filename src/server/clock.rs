@@ -79,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time after a command. Adding 1 ns is cheaper than reading the clock, and a command takes longer.
+    /// Returns the time after a command, 1 ns later: reading the clock costs more, and a command takes over 1 ns.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),

@@ -18,7 +18,7 @@ use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 use crate::shared::lock_order::LeafMutex;
 
-/// The pause if memory or descriptors do not even suffice to reject a connection.
+/// The pause if there is not even enough memory, or no free descriptor, to reject a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The number and the interval of checks while a listener waits for the number of unauthenticated clients to fall.

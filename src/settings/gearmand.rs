@@ -229,7 +229,7 @@ pub fn usage() -> String {
 pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     let (given, free) = words::read(words, &|name, is_letter, next| {
         let mut flag = Flag::find(&OPTIONS, name, is_letter);
-        // Old versions of gearmand had no value for `-v`, so a word that is not a level is a separate argument.
+        // In old versions of gearmand, `-v` took no value, so a word that is not a level is a separate argument.
         if is_letter && name == "v" && level(next).is_none() {
             flag.iter_mut().for_each(|flag| flag.value = None);
         }

@@ -1,4 +1,4 @@
-//! Tests that a server that root starts does not follow another user's links to root's files. Requires root.
+//! Tests that a server started by root does not follow another user's links to root's files. Requires root.
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};

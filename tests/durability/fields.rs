@@ -145,7 +145,7 @@ fn delays_continue_while_the_server_is_down() {
     });
 }
 
-/// The first server's clock is ahead of the system clock. To the second server, the clock therefore appears to be set
+/// The first server's clock is ahead of the system clock, so to the second server, the clock appears to have been set
 /// back.
 // Tests promise P11 of beanpole-promises(7).
 #[test]

@@ -109,7 +109,7 @@ fn a_stall_past_the_deadline_of_a_holder_that_waits_behind_others() {
     });
 }
 
-/// During the stall, the holder's wait times out and its job expires. The reply must be TIMED_OUT.
+/// During the stall, the holder's wait times out and its reservation expires. The reply must be TIMED_OUT.
 #[test]
 fn a_stall_past_the_deadline_and_the_timeout() {
     play(over, |daemon, ttr| {

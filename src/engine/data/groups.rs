@@ -152,7 +152,7 @@ impl Groups {
         std::iter::successors(self.waits.try_get(self.waiters.get(slot)), |wait| self.waits.try_get(wait.next))
     }
 
-    /// Returns the number of members that must still end. 0 means all members.
+    /// Returns the number of members that must still end, or 0 if the job waits for all members.
     pub fn left(&self, wait: &Wait) -> u32 {
         let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))

@@ -74,7 +74,7 @@ pub struct JobStats<'a> {
     pub age: Span,
     pub delay: Span,
     pub ttr: Span,
-    /// The time until the time to run or the delay ends, or until a schedule is due. Zero in other states.
+    /// The remaining time to run, the remaining delay, or the time until a schedule is due. Zero in other states.
     pub left: Span,
     pub history: History,
     pub fails: u8,

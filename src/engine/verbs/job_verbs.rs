@@ -27,7 +27,7 @@ pub struct TouchAll {
     begin: Time,
     /// The heap index of the next job to touch.
     at: usize,
-    /// The number of held jobs after the last call. If the number has changed, jobs may have moved in the heap.
+    /// The number of reserved jobs after the last call. If it has changed, jobs may have moved in the heap.
     held: usize,
     skipped: usize,
 }
@@ -228,7 +228,7 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Selects the format of the reply after a wait.
+    /// Selects the reply format for a command that waits: if `batch` is set, the format of `reserve-batch`.
     pub fn set_batch(&mut self, client: ClientId, batch: bool) {
         self.clients[client].batch = batch;
     }
@@ -237,7 +237,7 @@ impl Engine {
         self.clients[client].batch
     }
 
-    /// Restarts the times to run of all held jobs whose tubes `may` permits. Returns the number of these jobs.
+    /// Restarts the times to run of all reserved jobs whose tubes `may` permits. Returns the number of these jobs.
     pub fn touch_all(
         &mut self,
         client: ClientId,

@@ -46,7 +46,7 @@ const WAITER_COST: u64 = 512;
 pub struct GiveBack {
     /// The jobs from this heap index on have been checked.
     at: usize,
-    /// The number of held jobs at the end of the last call.
+    /// The number of jobs that the client held at the end of the last call.
     held: usize,
 }
 

@@ -68,7 +68,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes a valid reserve, delete, or put without tags, without copying the body. Leaves all other input unread.
+    /// Decodes a valid reserve, delete, or untagged put, and does not copy the body. Leaves all other input unread.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.
