@@ -22,6 +22,8 @@ use beanpole::{Client, Config, Server};
 mod documents;
 #[path = "../benches/picture/drawing.rs"]
 mod drawing;
+#[path = "tidy/documents.rs"]
+mod list;
 #[allow(dead_code)] // another program generates RESULTS.md
 #[path = "../benches/picture/publish.rs"]
 mod publish;

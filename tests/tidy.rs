@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/creation.rs"]
 mod creation;
+#[path = "tidy/documents.rs"]
+mod documents;
 #[path = "tidy/imports.rs"]
 mod imports;
 #[path = "tidy/names.rs"]

@@ -8,19 +8,7 @@ use beanpole::internals::ctl::SUBCOMMANDS;
 use beanpole::internals::gearmand;
 use beanpole::internals::options::OPTIONS;
 
-use super::{code, complain, files, read};
-
-const DOCUMENTS: [&str; 9] = [
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
-    "benches/JUDGE.md",
-    "benches/RESULTS.md",
-    "examples/CLIENTS.md",
-    "examples/README.md",
-];
+use super::{code, complain, files, list::DOCUMENTS, read};
 
 #[test]
 fn the_documents_mention_files_that_exist() {

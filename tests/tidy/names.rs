@@ -6,20 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use super::{complain, sources, FOLDERS};
-
-/// Documents other than manual pages.
-const DOCUMENTS: [&str; 9] = [
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
-    "benches/JUDGE.md",
-    "benches/RESULTS.md",
-    "examples/CLIENTS.md",
-    "examples/README.md",
-];
+use super::{complain, documents::DOCUMENTS, sources, FOLDERS};
 
 /// Names that belong to the kernel or to other programs.
 const FOREIGN: [&str; 5] =
