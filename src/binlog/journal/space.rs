@@ -227,6 +227,7 @@ impl Journal {
         !self.stuck.is_empty()
     }
 
+    /// New segments must get larger numbers than the stuck segment, unless its number is implausible.
     pub fn found_stuck(&mut self, number: u64, bytes: u64) {
         self.next_number = self.next_number.max(if number < MAX_NUMBER_GAP { number + 1 } else { 0 });
         self.stuck.push(Retired { number, bytes, after: 0, damaged: false });
