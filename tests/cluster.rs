@@ -343,6 +343,9 @@ fn a_copy_contains_large_bodies_that_were_appended_in_pieces() {
     let position = std::fs::read_to_string(second.0.join("journal.position")).expect("a position");
     assert!(position.contains("\n2 segment.0000000001 "), "the segment needs the entries of the body: {position}");
     active.release().expect("a release");
+    let ended = std::fs::read_to_string(first.0.join("journal.position")).expect("a position");
+    let checksum = |text: &str| text.lines().find(|line| line.contains(" segment.")).map(str::to_owned);
+    assert!(checksum(&ended).is_some() && checksum(&ended) == checksum(&position), "{ended} {position}");
     assert_eq!(activate(&mut standby).epoch(), 2, "its files are as their checksums say");
 }
 
@@ -580,5 +583,28 @@ fn a_damaged_copy_is_replaced_before_the_server_becomes_active() {
             assert!(!second.0.join("journal.aside").exists());
             drop(taken);
         }
+    }
+}
+
+#[test]
+fn damage_to_the_files_of_an_active_server_is_detected_after_a_clean_shutdown() {
+    let (log, folder) = (Arc::new(MemoryLog::new(Faults::default(), 8)), Folder::new());
+    // The second time, the file was written before the server became active.
+    for offset in [100, 200] {
+        let active = activate(&mut node(&log, &folder, "a"));
+        let name = "segment.0000000001";
+        let file = if offset == 100 { active.storage.create(name, 4096) } else { active.storage.open(name) };
+        let file = file.expect("a file");
+        file.write_at(offset, &[7; 100]).expect("a write");
+        file.sync().expect("a sync");
+        let good = files(&folder);
+        let mut bytes = good[name].clone();
+        bytes[150] ^= 1;
+        std::fs::write(folder.0.join(name), bytes).expect("a file");
+        active.release().expect("a release");
+        drop((file, active));
+        let taken = activate(&mut node(&log, &folder, "a"));
+        assert_eq!(files(&folder), good, "{offset}");
+        taken.release().expect("a release");
     }
 }

@@ -147,7 +147,7 @@ impl Active {
         let (done, last) = shipper.last();
         let _reporting = reporting.lock();
         member.report("ended", done);
-        mirror::save_end(path, done, Origin { last, ..*origin }, shipper.created())
+        mirror::save_end(path, done, Origin { last, ..*origin }, shipper.files())
     }
 }
 

@@ -283,11 +283,12 @@ pub fn save_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()>
 }
 
 /// Saves the position at a clean shutdown, when the shared log contains all changes up to the entry `done`.
-pub fn save_end(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
+pub fn save_end(folder: &Path, done: Seq, origin: Origin, files: (BTreeMap<String, Seq>, Checksums)) -> io::Result<()> {
+    let (created, mut checksums) = files;
     for name in created.keys() {
         allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;
     }
-    let checksums = Checksums::of(folder, created.keys());
+    checksums.complete(folder);
     Position { done, origin, created, checksums }.write(folder)?;
     allow_missing(fs::remove_file(folder.join(ACTIVE)))?;
     File::open(folder)?.sync_all()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::active::{Active, Member, SAVE};
 use super::entry::{unfold, EntryKind, Head, STAGE};
-use super::mirror::{Mirror, Origin};
+use super::mirror::{Mirror, Origin, Position};
 use super::relay::Services;
 use super::shared_log::{Entries, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
@@ -58,7 +58,7 @@ pub struct Node {
     pub member: Arc<Member>,
     path: PathBuf,
     folder: Arc<Folder>,
-    mirror: Mirror,
+    pub mirror: Mirror,
     pub tail: Tail,
     last_activity: Instant,
     last_read: Instant,
@@ -128,10 +128,6 @@ impl Node {
         services
     }
 
-    pub fn position(&self) -> Seq {
-        self.mirror.position.done
-    }
-
     /// Syncs the copy and saves its position. Does nothing without a valid copy.
     pub fn save(&mut self) -> io::Result<()> {
         if self.mirror.is_foreign || self.mirror.is_stale {
@@ -142,7 +138,7 @@ impl Node {
 
     pub fn poll(&mut self) -> io::Result<Step> {
         // The first read includes the copy's last entry, to check that the copy belongs to the journal.
-        let from = self.end() + u64::from(!self.is_new);
+        let from = self.mirror.position.done.max(self.skipped) + u64::from(!self.is_new);
         let limit = self.limit;
         let (entries, tail) = match self.read(from.max(1)) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && self.may_claim() => return self.free_space(),
@@ -293,10 +289,6 @@ impl Node {
         POLL / if is_silent { 5 } else { 1 }
     }
 
-    fn end(&self) -> Seq {
-        self.mirror.position.done.max(self.skipped)
-    }
-
     fn is_own_import(&self) -> bool {
         self.is_importing && self.mirror.is_foreign && self.active().0 == self.member.name
     }
@@ -340,7 +332,7 @@ impl Node {
     }
 
     fn claim(&mut self) -> io::Result<Step> {
-        let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
+        let (after, is_foreign) = (self.mirror.position.done.max(self.skipped), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
             return Ok(Step::Standby(false));
         }
@@ -378,14 +370,14 @@ impl Node {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
         let head = Head { kind: EntryKind::Operations, epoch, writer: self.member.id, number: 0 };
-        let created = std::mem::take(&mut self.mirror.position.created);
+        let Position { created, checksums, .. } = std::mem::take(&mut self.mirror.position);
         let (log, board) = (self.member.log.clone(), self.member.board.clone());
-        let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, created, board));
+        let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, (created, checksums), board));
         let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
         let (member, path) = (self.member.clone(), self.path.clone());
         let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
         // Remove bodies for which the previous server wrote no record. A missing local file is not an error.
-        for name in shipper.created().keys().filter(|name| name.starts_with(STAGE)) {
+        for name in shipper.files().0.keys().filter(|name| name.starts_with(STAGE)) {
             let _ = storage.remove(name);
         }
         if is_foreign {

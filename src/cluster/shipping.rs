@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operation, STAGE};
+use super::mirror::Checksums;
 use super::shared_log::{Fail, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
@@ -44,10 +45,13 @@ pub struct Shipper {
 struct Queue {
     operations: Vec<Vec<u8>>,
     staged: Option<(Arc<Box<[u8]>>, String)>,
+    /// The checksums of the local files, calculated from the writes and not from the disk, which can be damaged.
+    checksums: Checksums,
 }
 
 impl Queue {
     fn push(&mut self, operation: &Operation) {
+        self.checksums.note(operation);
         self.operations.push(operation.encode());
     }
 
@@ -98,12 +102,13 @@ impl Shipper {
         lease: Arc<Lease>,
         head: Head,
         end: Seq,
-        created: BTreeMap<String, Seq>,
+        (created, checksums): (BTreeMap<String, Seq>, Checksums),
         board: Arc<RoleBoard>,
     ) -> Shipper {
         let (kind, ahead) = (EntryKind::Operations, VecDeque::new());
         let position = Mutex::new(Position { head, end, last: None, created, kind, ahead, sent: 0 });
-        Shipper { log, lease, queue: LeafMutex::default(), position, changed: Condvar::default(), board }
+        let queue = LeafMutex::new(Queue { checksums, ..Queue::default() });
+        Shipper { log, lease, queue, position, changed: Condvar::default(), board }
     }
 
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
@@ -111,8 +116,8 @@ impl Shipper {
         (position.end, position.last)
     }
 
-    pub fn created(&self) -> BTreeMap<String, Seq> {
-        self.position.lock().created.clone()
+    pub fn files(&self) -> (BTreeMap<String, Seq>, Checksums) {
+        (self.position.lock().created.clone(), self.queue.lock().checksums.clone())
     }
 
     pub fn oldest_needed(&self) -> Seq {
@@ -138,6 +143,7 @@ impl Shipper {
         };
         if let Some((body, from)) = queue.staged.take_if(is_staged) {
             queue.push(&Operation::Copy(name, offset, &from, (body.len() - bytes.len()) as u64));
+            queue.checksums.note(&Operation::Write(name, offset, bytes));
             return queue.push(&Operation::Remove(&from));
         }
         for (number, piece) in bytes.chunks(PIECE).enumerate() {
@@ -534,7 +540,7 @@ mod tests {
         let epoch = claimed.expect("a log in memory");
         let lease = Arc::new(Lease::new(Moment::now() + Duration::from_secs(3600)));
         let head = Head { kind: EntryKind::Operations, epoch, ..head };
-        let shipper = Shipper::new(log.clone(), lease.clone(), head, 1, BTreeMap::new(), Arc::default());
+        let shipper = Shipper::new(log.clone(), lease.clone(), head, 1, Default::default(), Arc::default());
         (Arc::new(shipper), lease, log)
     }
 

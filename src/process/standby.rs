@@ -39,7 +39,7 @@ pub fn stand_by(
         serve_status(settings, &node.member.board, cluster.relay).map_err(|error| (error.code, error.to_string()))?;
     let relay = cluster.relay.then(|| start_relay(settings, status.as_ref())).transpose();
     let relay = relay.map_err(|error| (111, error.to_string()))?;
-    log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
+    log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.mirror.position.done);
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut follower = Follower { relay, epoch: 0, problems: Vec::new() };
     loop {
