@@ -188,6 +188,13 @@ impl Engine {
         self.keys.insert(format!("beanpole/q/log/{seq:016x}").into_bytes(), entry);
     }
 
+    /// Requests that the server `name` become active, like `beanpole cluster promote`.
+    pub fn promote(&mut self, name: &str) {
+        self.revision += 1;
+        let (value, modified) = (name.into(), self.revision);
+        self.keys.insert(b"beanpole/q/wanted".to_vec(), Entry { value, version: 1, created: modified, modified });
+    }
+
     pub fn wipe(&mut self) {
         self.keys.clear();
     }

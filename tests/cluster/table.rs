@@ -1,5 +1,7 @@
 //! Tests, with the real program, the effect of each event on a server in each state.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use super::daemon::{wait_until, Signal, PATIENCE};
@@ -20,14 +22,29 @@ enum State {
 enum Event {
     Stop,
     EtcdSilent,
+    /// Another client has filled etcd up to its quota.
+    EtcdFull,
     DirectoryLost,
+    /// A byte of the server's log changes on the disk.
+    CopyDamaged,
     Suspended,
     OtherClaims,
+    /// An operator promotes a server that does not exist.
+    OtherPromoted,
     EtcdWiped,
 }
 
-const EVENTS: [Event; 6] =
-    [Event::Stop, Event::EtcdSilent, Event::DirectoryLost, Event::Suspended, Event::OtherClaims, Event::EtcdWiped];
+const EVENTS: [Event; 9] = [
+    Event::Stop,
+    Event::EtcdSilent,
+    Event::EtcdFull,
+    Event::DirectoryLost,
+    Event::CopyDamaged,
+    Event::Suspended,
+    Event::OtherClaims,
+    Event::OtherPromoted,
+    Event::EtcdWiped,
+];
 
 enum Outcome {
     /// The server logs the message and exits with status 0.
@@ -39,7 +56,8 @@ enum Outcome {
 }
 
 fn expected(state: State, event: Event) -> Outcome {
-    use Event::{DirectoryLost, EtcdSilent, EtcdWiped, OtherClaims, Stop, Suspended};
+    use Event::{CopyDamaged, DirectoryLost, EtcdFull, EtcdSilent, EtcdWiped};
+    use Event::{OtherClaims, OtherPromoted, Stop, Suspended};
     use Outcome::{Exits, Refuses, Serves};
     match (state, event) {
         (State::Joining, Stop) => Exits("standing by as a"),
@@ -47,6 +65,10 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Joining, OtherClaims) => Serves("y at 127.0.0.1:1 is the active server"),
         (State::Joining | State::Standby, DirectoryLost) => Refuses("journal: No such file or directory"),
         (State::Joining | State::Standby, EtcdWiped) => Refuses("etcd was wiped or restored"),
+        (State::Joining | State::Standby, CopyDamaged) => Serves("is damaged; copying the journal again"),
+        (State::Joining | State::Standby | State::Active, EtcdFull) => Serves("etcd had reached its quota"),
+        (State::Joining, OtherPromoted) => Serves("active as a, epoch 1"),
+        (State::Standby, OtherPromoted) => Serves("active as a, epoch 2"),
         (State::Standby, Stop) => Exits("standing by as a"),
         (State::Standby, EtcdSilent) => Serves("unexpected end of file"),
         (State::Standby, Suspended) => Serves("z at "),
@@ -57,17 +79,22 @@ fn expected(state: State, event: Event) -> Outcome {
         // The server creates a new directory and copies all entries from etcd to it.
         (State::Active, DirectoryLost) => Serves("this server stops being active"),
         (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
-        (State::Leaving, Stop | EtcdSilent | DirectoryLost | Suspended | OtherClaims | EtcdWiped) => Exits("stopping"),
+        // The active server reads its files only at startup.
+        (State::Active, CopyDamaged) => Serves("active as a, epoch 1"),
+        // The server shuts down cleanly for the other server, and becomes active again because there is no other.
+        (State::Active, OtherPromoted) => Serves("active as a, epoch 2"),
+        (State::Leaving, _) => Exits("stopping"),
     }
 }
 
 /// Starts a server and brings it into `state`. Also returns the active server if `state` is `Standby`.
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
-        State::Joining if event == Event::EtcdWiped => {
-            // In this case, server `a` has an outdated copy of the journal when etcd is wiped.
+        State::Joining if event == Event::EtcdWiped || event == Event::CopyDamaged => {
+            // In these cases, server `a` already has a copy of the journal.
             let first = clocks.start(served, "a");
             first.wait_active();
+            first.client().put(b"x", 0, 0, 60).expect("a job");
             first.daemon.signal(Signal::SIGTERM);
             assert_eq!(first.daemon.wait(PATIENCE), 0);
             served.engine().is_away = true;
@@ -106,13 +133,30 @@ fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Membe
     }
 }
 
+/// Changes the first byte after the header of the server's oldest segment.
+fn damage(member: &Member) {
+    const HEADER: u64 = 192;
+    let files = std::fs::read_dir(member.folder.file("jobs")).expect("a directory");
+    let paths = files.map(|file| file.expect("a file").path());
+    let segment = paths.filter(|path| path.to_string_lossy().contains("/segment.")).min().expect("a segment");
+    let (file, mut byte) = (File::options().read(true).write(true).open(segment).expect("a segment"), [0]);
+    file.read_exact_at(&mut byte, HEADER).expect("a record");
+    file.write_all_at(&[byte[0] ^ 1], HEADER).expect("a record");
+}
+
 fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, other: Option<&Member>) {
     match event {
         Event::Stop => member.daemon.signal(Signal::SIGTERM),
         Event::EtcdSilent => served.engine().is_away = true,
+        Event::EtcdFull => {
+            // The active server, if any, would also compact etcd.
+            other.iter().for_each(|other| other.daemon.signal(Signal::SIGKILL));
+            served.engine().is_full = true;
+        }
         Event::DirectoryLost => {
             std::fs::rename(member.folder.file("jobs"), member.folder.file("elsewhere")).expect("a directory");
         }
+        Event::CopyDamaged => damage(member),
         Event::Suspended => {
             member.daemon.signal(Signal::SIGSTOP);
             let length = Duration::from_secs(2);
@@ -123,6 +167,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         Event::OtherClaims => {
             served.engine().claim("y 127.0.0.1:1");
         }
+        Event::OtherPromoted => served.engine().promote("y"),
         Event::EtcdWiped => served.engine().wipe(),
     }
     // Kills the other server, which would otherwise become active.
@@ -157,6 +202,7 @@ fn check(state: State, event: Event) {
             served.engine().is_away = false;
             member.daemon.wait_log(log);
             member.wait_active();
+            assert!(event == Event::CopyDamaged || !member.daemon.log().contains("is damaged"), "{state:?}, {event:?}");
         }
     }
 }
