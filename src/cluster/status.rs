@@ -235,6 +235,9 @@ mod tests {
             steps(alive()),
             ["b: start this server again, or retire it", "there is no standby: start another server"]
         );
+        log.set_quota(0);
+        let full = "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal";
+        assert_eq!(steps(alive()).last().map(String::as_str), Some(full));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 use crate::shared::lock_order::LeafMutex;
 
-/// More bytes than any test needs.
+/// More bytes than most tests need.
 const QUOTA: u64 = 1 << 40;
 
 /// The probability of each fault, in units of 1/255.
@@ -47,6 +47,7 @@ struct State {
     /// The duration of each read.
     delay: Duration,
     nodes: BTreeMap<String, String>,
+    quota: u64,
     random: u64,
 }
 
@@ -59,11 +60,15 @@ pub struct MemoryLog {
 impl MemoryLog {
     /// The seed determines the faults.
     pub fn new(faults: Faults, seed: u64) -> MemoryLog {
-        MemoryLog { state: LeafMutex::new(State { random: seed | 1, ..State::default() }), faults }
+        MemoryLog { state: LeafMutex::new(State { quota: QUOTA, random: seed | 1, ..State::default() }), faults }
     }
 
     pub fn delay_answers(&self, delay: Duration) {
         self.state.lock().delay = delay;
+    }
+
+    pub fn set_quota(&self, quota: u64) {
+        self.state.lock().quota = quota;
     }
 
     /// Returns all entries that have not been purged, without any faults.
@@ -196,7 +201,8 @@ impl SharedLog for MemoryLog {
     }
 
     fn space(&self) -> io::Result<SharedSpace> {
-        let used = self.state.lock().entries.values().map(|entry| entry.len() as u64).sum();
-        Ok(SharedSpace { used, quota: QUOTA })
+        let state = self.state.lock();
+        let used = state.entries.values().map(|entry| entry.len() as u64).sum();
+        Ok(SharedSpace { used, quota: state.quota })
     }
 }
