@@ -65,6 +65,9 @@ def suffer(program, etcd, kind, names):
         print(f"etcd {kind}, {len(names)} servers: {len(book.put)} acknowledged, {len(lost)} lost, {len(back)} back, "
               f"served from the copy of {node.name}", flush=True)
         return not lost and not back and not book.problems
+    except BaseException:
+        world.show_logs()
+        raise
     finally:
         world.close()
 

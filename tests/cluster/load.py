@@ -138,7 +138,7 @@ class Load:
 
     def run(self, door, step, name):
         client, number = Client(self.world, door), 0
-        while not self.stop:
+        while not self.stop and not self.world.is_closed:
             number += 1
             try:
                 if not client.link:

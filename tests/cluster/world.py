@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -146,15 +147,20 @@ class World:
         self.program, self.etcd, self.query, self.options = program, etcd, query, list(options)
         self.folder = tempfile.mkdtemp(prefix="beanpole-cluster-")
         self.clients, self.peers = [free_port() for _ in range(etcds)], [free_port() for _ in range(etcds)]
-        self.servers, self.born = [None] * etcds, [0] * etcds
+        self.servers, self.born, self.nodes = [None] * etcds, [0] * etcds, []
+        self.is_closed = False
         self.quota = ["--quota-backend-bytes", query.split("=")[1]] if query else []
-        for number in range(etcds):
-            self.start_etcd(number)
-        self.wait_for_etcd()
-        self.nodes = [Node(self, name, shift if name == "b" else 0) for name in names]
-        for node in self.nodes:
-            node.start()
-            self.active()
+        try:
+            for number in range(etcds):
+                self.start_etcd(number)
+            self.wait_for_etcd()
+            self.nodes = [Node(self, name, shift if name == "b" else 0) for name in names]
+            for node in self.nodes:
+                node.start()
+                self.active()
+        except BaseException:
+            self.close()
+            raise
 
     def clock(self):
         """Compiles the clock library if necessary. Returns its path."""
@@ -272,12 +278,17 @@ class World:
         active = self.active()
         return next(node for node in self.nodes if node is not active)
 
+    def show_logs(self):
+        for node in self.nodes:
+            print(f"-- the log of {node.name}:\n" + node.log()[-3000:], file=sys.stderr)
+
     def close(self):
+        self.is_closed = True
         for node in self.nodes:
             if node.process:
                 node.signal(signal.SIGCONT)
                 node.kill()
-        for server in self.servers:
+        for server in filter(None, self.servers):
             server.send_signal(signal.SIGCONT)
             server.kill()
             server.wait()
