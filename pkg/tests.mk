@@ -6,7 +6,8 @@
 #   ROWS, ROUNDS, LONG       for `cluster`: which faults, how often each, and whether they last as long as in production.
 #                            11 is etcd's quota; 16 is a million schedules in memory; lost, minority, wiped and restored are
 #                            failures of etcd; slow is a standby behind a slow network; large is a small job next to a large one;
-#                            haproxy is the documented proxy, if it is installed; tls is etcd with TLS
+#                            haproxy and keepalived are the documented examples, if these programs are installed; tls is
+#                            etcd with TLS
 #   COSTS, TAKEOVER, RESTART for `cluster`, instead of faults: measure the cost of a put, the time of a takeover with
 #                            1000,100000 jobs, and the time to restart a single server with 200000 entries
 #   SEED, RESTARTS, ALSO     for `powercut`: the seed, the amount of testing, and disabled checks to enable
@@ -23,7 +24,7 @@
 
 SEED =
 RESTARTS =
-ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,lost,minority,wiped,restored,slow,large,haproxy$(if $(TLS),$(comma)tls)
+ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,lost,minority,wiped,restored,slow,large,haproxy,keepalived$(if $(TLS),$(comma)tls)
 ROUNDS = 1
 LONG =
 COSTS =

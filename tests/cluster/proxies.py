@@ -1,6 +1,7 @@
-"""Tests the HAProxy configurations of the man pages, changing only addresses and ports.
+"""Tests the HAProxy and keepalived configurations of the man pages, changing only addresses and ports.
 
-beanpole-cluster(7) contains a complete configuration, and beanpole-operate(7) contains another backend for it.
+beanpole-cluster(7) contains complete configurations, and beanpole-operate(7) contains another backend for HAProxy. For
+keepalived, two network namespaces represent the two machines of the man page, so nothing is changed.
 """
 
 import os
@@ -9,6 +10,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 
 from world import World, free_port
@@ -116,3 +119,103 @@ def serves(host, port):
         return True
     except OSError:
         return False
+
+
+# The address that keepalived moves, and the address of each machine. etcd runs on the second machine.
+FLOATING, MACHINES = "10.0.0.10", {"a": "10.0.0.1", "b": "10.0.0.2"}
+
+
+class Machine:
+    """A network namespace with an address, the programs that run in it, and their logs."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name, self.space, self.running = folder, name, f"beanpole-{os.getpid()}-{name}", {}
+        subprocess.run(["ip", "netns", "add", self.space], check=True)
+
+    def connect(self, link):
+        """Makes the end `link` of a cable the machine's network interface `eth0`."""
+        for words in (["ip", "link", "set", link, "netns", self.space, "name", "eth0"],
+                      ["ip", "-n", self.space, "addr", "add", MACHINES[self.name] + "/24", "dev", "eth0"],
+                      ["ip", "-n", self.space, "link", "set", "lo", "up"],
+                      ["ip", "-n", self.space, "link", "set", "eth0", "up"]):
+            subprocess.run(words, check=True)
+
+    def path(self, name):
+        return os.path.join(self.folder, f"{self.name}.{name}")
+
+    def start(self, *command):
+        name = os.path.basename(command[0])
+        with open(self.path(name + ".log"), "ab") as log:
+            self.running[name] = subprocess.Popen(["ip", "netns", "exec", self.space, *command], stdout=log, stderr=log)
+
+    def serve(self, program):
+        self.start(program, "--journal", f"etcd://{MACHINES['b']}/q", "--node", self.name, "-b", self.path("jobs"),
+                   "-l", "0.0.0.0", "--advertise", f"{MACHINES[self.name]}:11300", "--http=127.0.0.1:11380")
+
+    def keep_alive(self, configuration):
+        with open(self.path("conf"), "w") as file:
+            file.write(configuration)
+        self.start("keepalived", "-nlP", "-f", self.path("conf"), "-p", self.path("pid"), "-r", self.path("vrrp.pid"))
+
+    def put(self):
+        """Puts a job from this machine as soon as the floating address is that of an active server."""
+        code = f"import proxies; print(proxies.put(('{FLOATING}', 11300), 30))"
+        done = subprocess.run(["ip", "netns", "exec", self.space, sys.executable, "-Bc", code], cwd=os.path.dirname(__file__),
+                              check=True, capture_output=True, text=True)
+        return float(done.stdout)
+
+    def remove(self):
+        # keepalived ends its processes when it receives SIGTERM.
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            process.wait()
+        subprocess.run(["ip", "netns", "del", self.space], check=True)
+
+
+def keepalived(program, etcd):
+    """The floating address must move to the other machine when the active server is killed, and back."""
+    missing = [name for name in ("keepalived", "ip", "/usr/bin/curl") if not shutil.which(name)]
+    if missing or os.geteuid() != 0:
+        print(f"keepalived: not tested, because it requires root, keepalived, ip and /usr/bin/curl; missing: {missing}",
+              flush=True)
+        return True
+    with tempfile.TemporaryDirectory(prefix="beanpole-keepalived-") as folder:
+        machines, times = [], []
+        try:
+            machines += [Machine(folder, name) for name in MACHINES]
+            cable = [f"bp{os.getpid()}{name}" for name in MACHINES]
+            subprocess.run(["ip", "link", "add", cable[0], "type", "veth", "peer", "name", cable[1]], check=True)
+            for machine, link in zip(machines, cable):
+                machine.connect(link)
+            client, peer = (f"http://{MACHINES['b']}:{port}" for port in (2379, 2380))
+            machines[1].start(etcd, "--data-dir", os.path.join(folder, "etcd"), "--listen-client-urls", client,
+                              "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                              "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}")
+            name = os.path.basename(program)
+            for machine in machines:
+                machine.serve(program)
+                machine.keep_alive(block("beanpole-cluster.7", "global_defs {"))
+                # The first machine becomes active, and then the second becomes its standby.
+                machines[1].put()
+            for machine in machines:
+                machine.running[name].kill()
+                machine.running[name].wait()
+                times.append(machines[1].put())
+                machine.serve(program)
+                time.sleep(3)
+            for machine in machines:
+                with open(machine.path("keepalived.log")) as log:
+                    problems = re.findall("^.*(?:conf: Line|SECURITY|WARNING|Unknown).*$", log.read(), re.M)
+                assert not problems, problems
+            print(f"keepalived: put {times[0]:.1f} s and {times[1]:.1f} s after SIGKILL of the active server", flush=True)
+            return True
+        except BaseException:
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".log"):
+                    with open(os.path.join(folder, name)) as log:
+                        print(f"-- {name}:\n{log.read()[-2000:]}", flush=True)
+            raise
+        finally:
+            for machine in machines:
+                machine.remove()
