@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -88,7 +89,7 @@ def measure(program, etcd):
         world.close()
 
 
-def fill(port, count):
+def fill_in_batches(port, count):
     """Puts `count` jobs in large batches."""
     with socket.create_connection(("127.0.0.1", port)) as link:
         left, breath = count, 1000
@@ -101,29 +102,42 @@ def fill(port, count):
             left -= now
 
 
+def fill_separately(port, count):
+    """Puts `count` jobs, each in an entry of its own."""
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(count):
+            link.sendall(PUT)
+            assert link.recv(4096).startswith(b"INSERTED")
+
+
 def restart(program, etcd, count):
-    """Kills a single server whose journal was written by separate puts. Measures the time until the restarted server
-    replies."""
-    world = World(program, etcd, options=(), names="a", etcds=1)
+    """Compares the restarts of two single servers with the same jobs: one job for each entry, and many."""
+    small, large = (restart_one(program, etcd, count, fill) for fill in (fill_separately, fill_in_batches))
+    print(f"small entries take {small / large:.2f} times as long as large entries", flush=True)
+
+
+def restart_one(program, etcd, count, fill):
+    """Kills a single server three times. Returns the median time in seconds until the restarted server replies."""
+    world, times = World(program, etcd, options=(), names="a", etcds=1), []
     try:
         node = world.nodes[0]
-        with socket.create_connection(("127.0.0.1", node.port)) as link:
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(count):
-                link.sendall(PUT)
-                assert link.recv(4096).startswith(b"INSERTED")
+        fill(node.port, count)
+        entries = figure(node.port, "journal-entries-written")
         # Waits, because the server merges entries twice per second.
         time.sleep(2)
-        before = cpu(world.servers[0])
-        node.kill()
-        begin = time.time()
-        node.start()
-        while not node.serves():
-            time.sleep(0.002)
-        taken = time.time() - begin
-        assert figure(node.port, "current-jobs-ready") == count
-        print(f"{count:8} entries: {taken:.2f} s after SIGKILL, {cpu(node.process):.2f} s of CPU in beanpole and "
-              f"{cpu(world.servers[0]) - before:.2f} s in etcd", flush=True)
+        for _ in range(3):
+            before = cpu(world.servers[0])
+            node.kill()
+            begin = time.time()
+            node.start()
+            while not node.serves():
+                time.sleep(0.002)
+            times.append(time.time() - begin)
+            assert figure(node.port, "current-jobs-ready") == count
+            print(f"{count:8} jobs in {entries} entries: {times[-1]:.2f} s after SIGKILL, {cpu(node.process):.2f} s of CPU in "
+                  f"beanpole and {cpu(world.servers[0]) - before:.2f} s in etcd", flush=True)
+        return statistics.median(times)
     finally:
         world.close()
 
@@ -142,7 +156,7 @@ def take_over(program, etcd, counts):
         world = World(program, etcd, options=())
         try:
             active, standby = world.active(), world.standby()
-            fill(active.port, count)
+            fill_in_batches(active.port, count)
             time.sleep(3)
             while position(world, standby.name) < position(world, active.name) - 50:
                 time.sleep(0.5)
