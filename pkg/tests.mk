@@ -110,7 +110,7 @@ crash: build ## kill the server under load, and cut the power of a simulated dis
 
 cluster: build $(if $(ETCD),,fetch-etcd) ## test failures of a cluster with three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20, or COSTS=1
 	$(if $(findstring 16,$(ROWS)),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \
-	    what_was_confirmed -- --nocapture)
+	    confirmed_changes_survive -- --nocapture)
 	tests/cluster/run '$(PROGRAM)' --rows '$(ROWS)' --rounds '$(ROUNDS)' --etcd '$(ETCD)' \
 	    $(if $(LONG),--long) $(if $(COSTS),--costs) $(if $(TAKEOVER),--takeover '$(TAKEOVER)') \
 	    $(if $(RESTART),--restart '$(RESTART)')

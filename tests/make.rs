@@ -48,6 +48,32 @@ fn an_unusable_toolchain_is_reported_in_one_line() {
     }
 }
 
+/// `cargo test` succeeds if a filter matches no test.
+#[test]
+fn every_test_that_a_target_names_exists() {
+    let makefile = fs::read_to_string("pkg/tests.mk").expect("the targets").replace("\\\n", " ");
+    let mut count = 0;
+    for line in makefile.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for part in words.windows(3).filter(|part| part[0] == "--test" && part[2].starts_with(char::is_alphabetic)) {
+            let (program, filter) = (part[1], part[2]);
+            let mut sources = vec![format!("tests/{program}.rs")];
+            let folder = format!("tests/{program}");
+            if Path::new(&folder).exists() {
+                files(Path::new(&folder), &mut sources);
+            }
+            let has_test = |text: &str| text.lines().any(|line| line.starts_with("fn ") && line.contains(filter));
+            let is_module = |path: &str| path.ends_with(&format!("/{filter}.rs"));
+            let is_found = |path: &String| {
+                is_module(path) || path.ends_with(".rs") && has_test(&fs::read_to_string(path).expect("a source"))
+            };
+            assert!(sources.iter().any(is_found), "no test {filter} in tests/{program}.rs");
+            count += 1;
+        }
+    }
+    assert!(count > 3, "{count}");
+}
+
 fn files(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
