@@ -51,7 +51,8 @@ impl FilePlace {
         let mut rest = parts(path);
         let (mut links, mut is_fixed) = (0, true);
         loop {
-            let is_safe = can_only_root_change(&fstat(&folder)?);
+            let FileStat { st_uid, st_mode, .. } = fstat(&folder)?;
+            let is_safe = st_uid == 0 && !Mode::from_bits_truncate(st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
             // Let the kernel follow links in /proc: the link behind /dev/stdout, for example, might not contain a path.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
@@ -233,10 +234,6 @@ pub fn check_secret(path: &Path) {
 }
 
 const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
-
-fn can_only_root_change(folder: &FileStat) -> bool {
-    folder.st_uid == 0 && !Mode::from_bits_truncate(folder.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
-}
 
 fn open_start(path: &Path) -> nix::Result<OwnedFd> {
     let start = if path.is_absolute() { "/" } else { "." };

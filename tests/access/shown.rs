@@ -17,7 +17,8 @@ fn only_visible_tubes_and_jobs_are_listed() {
     put(&guarded, &["mail.in", "mail.out", "push", "secret"]);
     let mut client = guarded.connect("beanstalk");
     assert_eq!(client.body("list-tubes"), "---\n- mail.in\n- mail.out\n\r\n");
-    assert_eq!(client.ask("list-jobs * ready"), "FORBIDDEN");
+    assert_eq!(client.body("list-jobs * ready"), "---\n- 1\n- 2\n\r\n");
+    assert_eq!(client.body("list-jobs * buried"), "---\n\r\n");
     assert_eq!(guarded.operator().body("list-jobs * ready"), "---\n- 1\n- 2\n- 3\n- 4\n\r\n");
     let stats = client.body("stats");
     for line in ["current-jobs-ready: 2", "current-jobs-urgent: 2", "total-jobs: 2", "current-tubes: 2"] {

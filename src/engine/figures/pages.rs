@@ -284,21 +284,22 @@ impl Engine {
         }
     }
 
-    pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
+    /// In a list of all tubes, hides the jobs of tubes for which `sees` returns `false`.
+    pub fn list_ids(&mut self, page: &mut IdPage, sees: impl Fn(&[u8]) -> bool) -> Option<(Progress, Vec<JobId>)> {
         let number = if page.tube.is_empty() { None } else { Some(self.tubes.find(&page.tube)?) };
         let counts = number.map_or(&mut self.store.counts, |number| &mut self.tubes.get_mut(number).counts);
         let count = counts.sum(&[page.state]);
         if count == 0 {
             return Some((Progress::Done, std::mem::take(&mut page.found)));
         }
-        if page.from == 0 && page.found.is_empty() && count <= SHORT {
-            if let Some(ids) = number.and_then(|number| self.short_page(number, page)) {
-                self.agenda.steps.take(count);
-                return Some((Progress::Done, ids));
-            }
+        let is_short = page.from == 0 && page.found.is_empty() && count <= SHORT;
+        if let Some(ids) = number.filter(|_| is_short).and_then(|number| self.short_page(number, page)) {
+            self.agenda.steps.take(count);
+            return Some((Progress::Done, ids));
         }
-        let find = if page.smallest.is_none() { Engine::page_by_id } else { Engine::page_by_slot };
-        Some(find(self, number, page))
+        let state = page.state;
+        let in_tube = |it: &Engine, job: &Job| number.map_or_else(|| sees(it.tube_of(job)), |own| job.tube == own);
+        Some(self.page_by_id(page, &|engine, job| job.state() == state && in_tube(engine, job)))
     }
 
     /// Returns the page, or `None` if the tube's queue does not contain all jobs in the state.
@@ -319,11 +320,11 @@ impl Engine {
         Some(ids)
     }
 
-    fn page_by_id(&mut self, tube: Option<u32>, page: &mut IdPage) -> (Progress, Vec<JobId>) {
+    fn page_by_id(&mut self, page: &mut IdPage, is_listed: &dyn Fn(&Engine, &Job) -> bool) -> (Progress, Vec<JobId>) {
         while page.found.len() < page.limit && page.above < self.store.last_id {
             // If IDs are sparse, a walk over all jobs is faster than a search by ID.
-            if (page.above - page.begin) / 16 > u64::from(self.store.jobs.slots.end()) {
-                return self.page_by_slot(tube, page);
+            if page.smallest.is_some() || (page.above - page.begin) / 16 > u64::from(self.store.jobs.slots.end()) {
+                return self.page_by_slot(page, is_listed);
             }
             if self.agenda.steps.are_used_up() {
                 return (Progress::More, Vec::new());
@@ -332,7 +333,7 @@ impl Engine {
             for slot in self.store.jobs.ids.row_above(JobId(page.above)) {
                 checked += 1;
                 let job = self.store.jobs.get(slot);
-                if tube.is_none_or(|it| job.tube == it) && job.state() == page.state && page.found.len() < page.limit {
+                if page.found.len() < page.limit && is_listed(self, job) {
                     page.found.push(job.id);
                 }
             }
@@ -343,12 +344,11 @@ impl Engine {
         (Progress::Done, std::mem::take(&mut page.found))
     }
 
-    fn page_by_slot(&mut self, tube: Option<u32>, page: &mut IdPage) -> (Progress, Vec<JobId>) {
-        let (above, state, limit) = (page.above, page.state, page.limit);
-        let smallest = page.smallest.get_or_insert_with(|| Box::new(Smallest::new(0, limit)));
+    fn page_by_slot(&mut self, page: &mut IdPage, is_listed: &dyn Fn(&Engine, &Job) -> bool) -> (Progress, Vec<JobId>) {
+        let smallest = page.smallest.get_or_insert_with(|| Box::new(Smallest::new(0, page.limit)));
         while let Some(slot) = self.next_job(&mut page.from) {
             let job = self.store.jobs.get(slot);
-            if tube.is_none_or(|it| job.tube == it) && job.state() == state && job.id.0 > above {
+            if job.id.0 > page.above && is_listed(self, job) {
                 smallest.offer(job.id);
             }
         }
@@ -357,7 +357,7 @@ impl Engine {
         }
         let mut ids = smallest.finish().unwrap_or_default();
         ids.splice(0..0, std::mem::take(&mut page.found));
-        ids.truncate(limit);
+        ids.truncate(page.limit);
         (Progress::Done, ids)
     }
 

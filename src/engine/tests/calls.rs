@@ -271,7 +271,7 @@ impl Call {
             }
             List { tube, state, above, limit } => {
                 let mut page = IdPage::new(tube.as_bytes().into(), state, above, limit);
-                Answer::Ids(in_turns(engine, now, |engine| match engine.list_ids(&mut page) {
+                Answer::Ids(in_turns(engine, now, |engine| match engine.list_ids(&mut page, |_| true) {
                     Some((Progress::More, _)) => None,
                     Some((Progress::Done, ids)) => Some(Some(ids)),
                     None => Some(None),

@@ -79,7 +79,7 @@ fn a_flush_and_a_list_stop_when_their_steps_are_used_up() {
     let (mut turns, mut ids) = (0, Vec::new());
     loop {
         engine.grant_steps(100);
-        let (progress, found) = engine.list_ids(&mut page).expect("a tube");
+        let (progress, found) = engine.list_ids(&mut page, |_| true).expect("a tube");
         assert!(engine.steps().used() < 150);
         ids.extend(found);
         turns += 1;
@@ -101,10 +101,12 @@ fn a_flush_and_a_list_stop_when_their_steps_are_used_up() {
     assert_eq!((flush.done, engine.stats().jobs.ready), (1000, 2000));
 }
 
-/// Returns the steps for listing all ready jobs of a tube, or of all tubes, in pages. Between two pages, jobs are put,
-/// and listed jobs are deleted. One of `stride` consecutive IDs has a job.
-fn steps_of_list(of: &[u8], tubes: usize, jobs: usize, stride: usize) -> usize {
+/// Returns the steps for listing all ready jobs of a tube, or of all tubes whose numbers are multiples of `visible`, in
+/// pages. Between two pages, jobs are put, and listed jobs are deleted. One of `stride` consecutive IDs has a job.
+fn steps_of_list(of: &[u8], (tubes, visible): (usize, usize), jobs: usize, stride: usize) -> usize {
     const LIMIT: usize = 100;
+    let number = |tube: &[u8]| std::str::from_utf8(&tube[1..]).ok()?.parse::<usize>().ok();
+    let sees = |tube: &[u8]| number(tube).is_some_and(|number| number % visible == 0);
     let ((mut engine, client), now) = (engine(), Time::from_nanos(1));
     let put = |engine: &mut Engine, place: usize| {
         let tags = Tags { tube: Some(format!("t{}", place % tubes).into_bytes().into()), ..Tags::default() };
@@ -120,7 +122,7 @@ fn steps_of_list(of: &[u8], tubes: usize, jobs: usize, stride: usize) -> usize {
         let mut page = IdPage::new(of.into(), State::Ready, above, LIMIT);
         let ids = loop {
             engine.grant_steps(1000);
-            let (progress, ids) = engine.list_ids(&mut page).expect("a tube");
+            let (progress, ids) = engine.list_ids(&mut page, sees).expect("a tube");
             steps += engine.steps().used() as usize;
             if progress == Progress::Done {
                 break ids;
@@ -129,7 +131,7 @@ fn steps_of_list(of: &[u8], tubes: usize, jobs: usize, stride: usize) -> usize {
         assert!(ids.is_sorted() && ids.first().is_none_or(|id| id.0 > above));
         listed += ids.len();
         if ids.len() < LIMIT {
-            assert!((jobs..jobs + jobs / 10).contains(&listed), "{listed} of {jobs}");
+            assert!((jobs / visible..(jobs + jobs / 10) / visible).contains(&listed), "{listed} of {jobs}");
             return steps;
         }
         above = ids[LIMIT - 1].0;
@@ -143,13 +145,14 @@ fn steps_of_list(of: &[u8], tubes: usize, jobs: usize, stride: usize) -> usize {
 #[test]
 fn the_steps_for_listing_all_jobs_are_linear() {
     const JOBS: usize = 1200;
-    for (of, tubes, stride) in
-        [(&b""[..], 1, 1), (b"", 2, 1), (b"", JOBS, 1), (b"", 3, 40), (b"t0", 1, 1), (b"t0", 1, 40)]
-    {
+    const HALF: [(&[u8], usize, usize, usize); 3] = [(b"", 4, 2, 1), (b"", JOBS, 2, 1), (b"", 4, 2, 40)];
+    const ALL: [(&[u8], usize, usize, usize); 6] =
+        [(b"", 1, 1, 1), (b"", 2, 1, 1), (b"", JOBS, 1, 1), (b"", 3, 1, 40), (b"t0", 1, 1, 1), (b"t0", 1, 1, 40)];
+    for (of, tubes, visible, stride) in ALL.into_iter().chain(HALF) {
         // The number of tubes with many jobs doubles too.
         let more = if of.is_empty() { 2 * tubes } else { tubes };
         let [once, twice] =
-            [(tubes, JOBS), (more, 2 * JOBS)].map(|(tubes, jobs)| steps_of_list(of, tubes, jobs, stride));
+            [(tubes, JOBS), (more, 2 * JOBS)].map(|(tubes, jobs)| steps_of_list(of, (tubes, visible), jobs, stride));
         println!("{tubes} tubes, one of {stride} IDs: {once}, {twice} steps");
         assert!(twice * 10 <= once * 22, "{tubes} tubes, one of {stride} IDs: {once}, {twice} steps");
     }

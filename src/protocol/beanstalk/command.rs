@@ -169,6 +169,7 @@ impl ProtocolCommand for Command {
         match self {
             Command::BadFormat | Command::UnknownCommand => Need::OPEN,
             Command::Put { tags: Some(tags), .. } if tags.tube.is_some() => Need::PUT_NAMED,
+            Command::Long(long) if matches!(&**long, Long::ListJobs(page) if page.tube.is_empty()) => Need::LOOK_ANY,
             _ => id.map_or(Need::OPEN, |id| id.entry().need),
         }
     }

@@ -225,7 +225,7 @@ fn limit(args: &mut Args) -> Option<usize> {
 
 fn list_jobs(args: &mut Args) -> Option<Command> {
     args.spaces()?;
-    // The empty name stands for all tubes. Only the pattern of all tubes matches it, so no jobs need to be hidden.
+    // The empty name stands for all tubes that the client may see.
     let tube = args.literal(b"* ").map_or_else(|| args.tube(), |()| Some(Box::default()))?;
     let (state, above) = (args.state()?, args.or(0, Args::number)?);
     long(Long::ListJobs(IdPage::new(tube, state, above, limit(args)?)))

@@ -178,7 +178,7 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
             let (progress, found) = engine.peek_reserved(client, find);
             progress.then(|| reply::job(out, b"FOUND", found))
         }
-        Long::ListJobs(page) => match engine.list_ids(page) {
+        Long::ListJobs(page) => match engine.list_ids(page, |tube| protocol::sees(access, tube)) {
             None => Progress::Done.then(|| reply::words(out, reply::NOT_FOUND)),
             Some((progress, ids)) => progress.then(|| reply::list(out, yaml::ids(&ids))),
         },

@@ -359,7 +359,7 @@ impl HttpAction for JobList {
         let states = self.states;
         while let Some(state) = states.get(self.searched) {
             let new = || IdPage::new(self.tube.clone(), *state, self.above, self.limit + 1);
-            match context.engine.list_ids(self.page.get_or_insert_with(new)) {
+            match context.engine.list_ids(self.page.get_or_insert_with(new), |_| true) {
                 None => return Some(Err(not_found("tube"))),
                 Some((Progress::More, _)) => return None,
                 Some((Progress::Done, ids)) => self.ids.extend(ids),
