@@ -161,10 +161,7 @@ impl Pattern {
     }
 
     pub fn matches(&self, tube: &[u8]) -> bool {
-        match self.open {
-            true => tube.starts_with(&self.bytes),
-            false => *tube == *self.bytes,
-        }
+        tube.starts_with(&self.bytes) && (self.open || tube.len() == self.bytes.len())
     }
 
     pub fn is_all(&self) -> bool {

@@ -38,11 +38,8 @@ impl Out {
     }
 
     pub fn line(&mut self, text: &str) -> Result {
-        let done = match self.is_terminal {
-            true => writeln!(self.file, "{}", shown(text.as_bytes())),
-            false => writeln!(self.file, "{text}"),
-        };
-        done.map_err(|error| Problem::output(&error))
+        let text: &str = if self.is_terminal { &shown(text.as_bytes()) } else { text };
+        writeln!(self.file, "{text}").map_err(|error| Problem::output(&error))
     }
 
     pub fn body(&mut self, body: &[u8]) -> Result {

@@ -47,6 +47,11 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.len()
     }
 
+    /// Returns the allocated bytes, except those that an empty heap can keep.
+    pub fn memory(&self) -> u64 {
+        (self.entries.capacity().saturating_sub(KEEP) * size_of::<(K, u32)>()) as u64
+    }
+
     pub fn first(&self) -> Option<(K, u32)> {
         self.entries.front().copied()
     }

@@ -48,7 +48,9 @@ impl Store {
     pub fn memory(&self) -> u64 {
         self.jobs.memory()
             + self.extras.table.memory
+            + self.extras.ends.memory()
             + self.ended_keys.table.memory
+            + self.ended_keys.ends.memory()
             + self.lanes.keys.memory
             + self.groups.table.memory
             + self.origins.memory
@@ -92,8 +94,8 @@ pub struct EndedKey {
     pub(in crate::engine) position: u32,
 }
 
-/// Bytes charged for the key of an ended job and its entries in the index and the heap, excluding the names.
-pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 32;
+/// Bytes charged for the key of an ended job and its entry in the index, excluding the names.
+pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 20;
 
 const _: () = assert!(KEY_COST <= 96);
 
@@ -180,5 +182,42 @@ impl Origins {
 
     pub fn name(&self, number: u32) -> Option<&[u8]> {
         self.names.get(number as usize).map(|(name, _)| &**name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::hash_map::DefaultHasher;
+    use std::hash::Hasher;
+
+    use super::super::DedupKey;
+    use super::*;
+
+    /// The capacity of a heap with this many members has just doubled.
+    const MANY: u32 = (1 << 16) + 1;
+
+    #[test]
+    fn keys_with_a_time_to_live_are_charged_what_they_allocate() {
+        let (mut store, tube, name) = (Store::default(), Arc::<[u8]>::from(*b""), Name::from(&b""[..]));
+        let is_exact = |what: &str, charged: u64, allocated: u64| {
+            println!("{what}: {} bytes charged, {} allocated", charged / u64::from(MANY), allocated / u64::from(MANY));
+            assert!(charged.abs_diff(allocated) <= 4 * u64::from(MANY), "{what}: {charged} for {allocated} bytes");
+        };
+        for number in 0..MANY {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u32(number);
+            let (hash, end) = (hasher.finish(), Time::from_nanos(number.into()));
+            store.ended_keys.insert(JobId(1), tube.clone(), name.clone(), (hash >> 33) as u32, end, false);
+            store.extras.insert(number, DedupKey::Name(name.clone()), hash, end);
+        }
+        let heap = |heap: &Heap<Time>| (heap.entries.capacity() * 16) as u64;
+        let (keys, extras) = (&store.ended_keys, &store.extras);
+        let of_keys = keys.table.memory + keys.ends.memory();
+        is_exact("the key of an ended job", of_keys, keys.table.allocated() + heap(&keys.ends));
+        let by_slot = 4 * u64::from(MANY);
+        is_exact("a job with a key", extras.table.memory, extras.table.allocated() + by_slot);
+        let of_extras = extras.table.memory + extras.ends.memory();
+        is_exact("the same with a time to live", of_extras, extras.table.allocated() + by_slot + heap(&extras.ends));
+        assert_eq!(store.memory(), of_keys + of_extras);
     }
 }

@@ -447,6 +447,13 @@ mod tests {
     }
 
     impl<T: Hashed, const N: usize> Table<T, N> {
+        /// Returns the size of the entries that have held an item, and of the index.
+        pub fn allocated(&self) -> u64 {
+            let lines = |bucket| std::iter::successors(Some(bucket), |line: &&Bucket| line.rest.as_deref()).count();
+            let buckets: usize = self.pages.iter().flat_map(|page| &page[..]).map(lines).sum();
+            (self.items.used * size_of::<Entry<T>>() + buckets * size_of::<Bucket>()) as u64
+        }
+
         /// Returns the number of items in each bucket.
         pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
             let buckets = self.pages.iter().flat_map(|page| &page[..]).take(self.buckets as usize);

@@ -360,6 +360,9 @@ impl Engine {
         }
         assert_eq!(self.store.counts, counts, "the counts of all jobs");
         memory.jobs += self.store.jobs.spare();
+        for ends in [&self.store.extras.ends, &self.store.ended_keys.ends] {
+            memory.jobs += ends.entries.capacity().saturating_sub(64) as u64 * 16;
+        }
         assert_eq!(self.memory(), memory, "the account of memory");
         let leaving = |client: &ClientState| client.leaving.as_ref().map_or(0, |leaving| leaving.len());
         let held: usize = self.clients.iter().map(|(_, client)| client.reserved().len() + leaving(client)).sum();

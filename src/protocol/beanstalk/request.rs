@@ -159,10 +159,8 @@ impl Decoder {
         let Some((id, pri, size)) = fail_args(args).filter(|_| !is_long) else {
             return Some((None, Command::BadFormat));
         };
-        let line = match size > limits.max_job_size {
-            true => Line::Refused(refused(CommandName::Fail, reply::JOB_TOO_BIG, false)),
-            false => Line::Fail(id, pri),
-        };
+        let too_big = || Line::Refused(refused(CommandName::Fail, reply::JOB_TOO_BIG, false));
+        let line = if size > limits.max_job_size { too_big() } else { Line::Fail(id, pri) };
         self.receive(line, size, limits)
     }
 
