@@ -223,6 +223,15 @@ impl Bucket {
     }
 }
 
+impl Drop for Bucket {
+    /// Frees the lines in a loop, because a recursion over a long list would overflow the stack.
+    fn drop(&mut self) {
+        while let Some(mut line) = self.rest.take() {
+            self.rest = line.rest.take();
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Table<T, const N: usize = CHUNK> {
     pub items: Slots<T, N>,
@@ -331,10 +340,10 @@ impl<T: Hashed, const N: usize> Table<T, N> {
     /// Moves the items of `bucket` to their current buckets, and removes the item in the slot `gone`.
     fn relink(&mut self, bucket: usize, gone: u32) {
         let mut next = Some(std::mem::replace(self.bucket(bucket), Bucket::EMPTY));
-        while let Some(line) = next {
+        while let Some(mut line) = next {
             let kept = line.items.into_iter().filter(|(_, slot)| *slot != NIL && *slot != gone);
             kept.for_each(|(hash, slot)| self.link(hash, slot));
-            next = line.rest.map(|rest| *rest);
+            next = line.rest.take().map(|rest| *rest);
         }
     }
 }
@@ -444,6 +453,17 @@ mod tests {
         (0..14_000).step_by(5).for_each(|thing| assert_eq!(table.remove(slots[thing as usize]).0, thing));
         assert_eq!((table.indexed, table.memory, table.buckets), (0, 0, 1));
         assert!(table.pages.iter().flat_map(|page| &page[..]).all(|bucket| bucket.rest.is_none()));
+    }
+
+    #[test]
+    fn a_million_equal_hashes_do_not_overflow_the_stack() {
+        struct Equal(u32);
+        hashed!(Equal, |equal| equal.0, 1);
+        let mut table: Table<Equal> = Table::default();
+        (0..1_000_000).for_each(|_| assert_ne!(table.insert(Equal(7)), NIL));
+        assert_eq!((table.lengths().max(), table.find(7, |_| false)), (Some(1_000_000), None));
+        let thread = std::thread::Builder::new().stack_size(128 * 1024).spawn(|| drop(table));
+        thread.expect("a thread").join().expect("no panic");
     }
 
     impl<T: Hashed, const N: usize> Table<T, N> {
