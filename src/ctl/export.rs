@@ -201,7 +201,7 @@ fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
         _ => now,
     };
     if line.state != State::Buried {
-        line.delay = short(seconds_until(due, now));
+        line.delay = capped(seconds_until(due, now));
     }
     if line.state == State::Delayed && line.delay == 0 {
         line.state = State::Ready;

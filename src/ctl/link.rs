@@ -12,6 +12,9 @@ use crate::shared::system;
 
 const TLS: &str = "beanstalks://";
 
+/// A delay that prevents workers from reserving a job, for example until the job is buried.
+pub const MAX_DELAY: u32 = u32::MAX;
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerName {
     /// A host without brackets, and a port.
@@ -389,6 +392,35 @@ pub fn ask_each(link: &mut Link, verb: &str, items: &mut dyn Iterator<Item = Str
         pipeline.send_full_batch(link, each)?;
     }
     pipeline.finish(link, each)
+}
+
+type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;
+
+/// Queries each tube. `each` receives `None` for a missing tube. Returns a message for each rejected query.
+pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>> {
+    let mut refused = Vec::new();
+    ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {
+        let name = &names[index];
+        match stats_of(&format!("stats-tube {name}"), &reply) {
+            Ok(stats) => return each(name, stats),
+            Err(problem) => refused.push(format!("{name}: {}", problem.text)),
+        }
+        Ok(())
+    })?;
+    Ok(refused)
+}
+
+/// Returns `true` if the server supports the tag `word`. Sends a malformed tag, with a harmless command as the body: a
+/// server without tags executes the body as a command, and therefore sends a second reply.
+pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
+    const BODY: &str = "list-tube-used";
+    const END: &str = "no-such-command";
+    link.send(format!("put 0 0 1 {} {word}:\r\n{BODY}\r\n{END}\r\n", BODY.len()).as_bytes())?;
+    let mut replies = 1;
+    while link.reply()?.line != "UNKNOWN_COMMAND" {
+        replies += 1;
+    }
+    Ok(replies <= 2)
 }
 
 /// Each tag in `tags` starts with a space.

@@ -20,7 +20,6 @@ mod work;
 mod yaml;
 
 mod prelude {
-    pub use super::tubes::{each_tube, report_refused, MAX_DELAY};
     pub(in crate::ctl) use super::yaml;
     pub use super::yaml::StatsReply;
     pub use super::{call::*, input::*, link::*, out::*, record::*, scan::*};

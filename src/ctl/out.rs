@@ -77,10 +77,8 @@ impl Out {
         let right: Vec<_> = (0..headings.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
         let headings: Vec<String> = headings.iter().map(|head| head.to_ascii_uppercase()).collect();
         for row in [&headings].into_iter().chain(rows) {
-            let cells = row.iter().zip(&widths).zip(&right).map(|((cell, width), right)| match right {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:width$}"),
-            });
+            let align = |cell, width, right| if right { format!("{cell:>width$}") } else { format!("{cell:width$}") };
+            let cells = row.iter().zip(&widths).zip(&right).map(|((cell, width), right)| align(cell, *width, *right));
             self.line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
         }
         Ok(())
@@ -233,6 +231,11 @@ pub fn plain(error: &io::Error) -> String {
 /// Unlike `eprintln!`, does not panic if stderr is closed.
 pub(super) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "beanpole: {}", shown(text.as_bytes()));
+}
+
+pub fn report_refused(refused: &[String]) -> u8 {
+    refused.iter().for_each(|text| tell(text));
+    refused.first().map_or(DONE, |_| REFUSED)
 }
 
 #[cfg(test)]

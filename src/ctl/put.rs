@@ -56,21 +56,6 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     Ok(tags)
 }
 
-/// Returns `true` if the server supports the tag `word`. Sends a malformed tag, with a harmless command as the body: a
-/// server without tags executes the body as a command, and therefore sends a second reply.
-pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
-    const BODY: &str = "list-tube-used";
-    const END: &str = "no-such-command";
-    link.send(format!("put 0 0 1 {} {word}:\r\n{BODY}\r\n{END}\r\n", BODY.len()).as_bytes())?;
-    let mut replies = 0;
-    loop {
-        replies += 1;
-        if link.reply()?.line == "UNKNOWN_COMMAND" {
-            return Ok(replies <= 2);
-        }
-    }
-}
-
 pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let name = tube(&call.value(&TUBE).unwrap_or_else(|| "default".to_owned()))?;
     let lines = call.has(&LINES);

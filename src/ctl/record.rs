@@ -2,7 +2,6 @@
 //! such as idempotency keys and retries, is converted between statistics, JSON members, and tags of a `put`.
 
 use super::prelude::*;
-use super::put::knows;
 use crate::engine::{Recurrence, State};
 use crate::protocol::beanstalk::MAX_PUT_LINE;
 use crate::protocol::text::{is_tube_name, push_quoted};
@@ -28,7 +27,7 @@ pub struct JobLine {
     pub tags: JobTags,
 }
 
-pub fn short(number: u64) -> u32 {
+pub fn capped(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
@@ -38,21 +37,21 @@ impl JobLine {
         Some(JobLine {
             id: stats.text("id").parse().ok()?,
             state,
-            pri: short(stats.number("pri")),
+            pri: capped(stats.number("pri")),
             delay: match state {
-                State::Delayed => short(stats.number("time-left")),
-                State::Scheduled if stats.text("cron").is_empty() => short(stats.number("time-left")),
+                State::Delayed => capped(stats.number("time-left")),
+                State::Scheduled if stats.text("cron").is_empty() => capped(stats.number("time-left")),
                 // The maximum delay is from an import into a server that cannot store the last delay of a buried job.
-                State::Buried if stats.number("delay") < MAX_DELAY.into() => short(stats.number("delay")),
-                State::Held | State::Scheduled => short(stats.number("delay").saturating_sub(stats.number("age"))),
+                State::Buried if stats.number("delay") < MAX_DELAY.into() => capped(stats.number("delay")),
+                State::Held | State::Scheduled => capped(stats.number("delay").saturating_sub(stats.number("age"))),
                 _ => 0,
             },
-            left: short(stats.number("time-left")),
-            missed: short(stats.number("missed")),
+            left: capped(stats.number("time-left")),
+            missed: capped(stats.number("missed")),
             blocked_by: stats.text("blocked-by").to_owned(),
-            ttr: short(stats.number("ttr")),
+            ttr: capped(stats.number("ttr")),
             age: stats.number("age"),
-            counts: COUNTS.map(|key| short(stats.number(key))),
+            counts: COUNTS.map(|key| capped(stats.number(key))),
             tags: JobTags::of(stats),
         })
     }

@@ -325,10 +325,8 @@ impl Tracks {
     fn tubes(&self, link: &mut Link, wanted: &Wanted) -> Result<Vec<String>> {
         let mut tubes = wanted.tube_names(link)?;
         tubes.retain(|tube| !self.refused.contains(tube));
-        match tubes.is_empty() && !wanted.tubes.is_empty() {
-            true => Err(Problem::new(REFUSED, String::new())),
-            false => Ok(tubes),
-        }
+        let left = Some(tubes).filter(|tubes| wanted.tubes.is_empty() || !tubes.is_empty());
+        left.ok_or_else(|| Problem::new(REFUSED, String::new()))
     }
 
     /// Returns sorted IDs, or `None` if the server lacks `list-jobs`.

@@ -7,9 +7,6 @@ use super::prelude::*;
 use crate::engine::State;
 use crate::protocol::beanstalk::read_settings;
 
-/// A delay that prevents workers from reserving a job, for example until the job is buried.
-pub const MAX_DELAY: u32 = u32::MAX;
-
 /// Headings, and keys in the server's reply. The empty key stands for held jobs and schedules.
 #[rustfmt::skip]
 const COLUMNS: [(&str, &str); 12] = [
@@ -77,27 +74,6 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
     })?;
     code = code.max(report_refused(&refused));
     list.finish(&COLUMNS.map(|(head, _)| head)).map(|()| code)
-}
-
-type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;
-
-/// Queries each tube. `each` receives `None` for a missing tube. Returns a message for each rejected query.
-pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>> {
-    let mut refused = Vec::new();
-    ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {
-        let name = &names[index];
-        match stats_of(&format!("stats-tube {name}"), &reply) {
-            Ok(stats) => each(name, stats)?,
-            Err(problem) => refused.push(format!("{name}: {}", problem.text)),
-        }
-        Ok(())
-    })?;
-    Ok(refused)
-}
-
-pub fn report_refused(refused: &[String]) -> u8 {
-    refused.iter().for_each(|text| tell(text));
-    refused.first().map_or(DONE, |_| REFUSED)
 }
 
 pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8> {

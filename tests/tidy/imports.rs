@@ -41,19 +41,23 @@ fn named_paths(module: &str, code: &str) -> Vec<String> {
 /// Maps the path of each public name in a directory to the file that defines it. The path of a name begins with the
 /// path of the directory, because the directory's main file can re-export the name.
 pub fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
-    const KINDS: [&str; 8] = ["struct", "enum", "trait", "fn", "const", "type", "static", "use"];
     let mut found = BTreeMap::new();
     for source in sources {
         let module = module(&source.path);
         for (_, line) in statements(&source.code).filter(|(_, line)| line.starts_with("pub")) {
-            let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-            let name = words.skip_while(|word| !KINDS.contains(word)).find(|word| !KINDS.contains(word));
-            if let (Some(name), Some((folder, _))) = (name, module.rsplit_once('/')) {
+            if let (Some(name), Some((folder, _))) = (defined_name(line), module.rsplit_once('/')) {
                 found.insert(format!("{folder}/{name}"), module.clone());
             }
         }
     }
     found
+}
+
+/// Returns the name of the item that a line of code defines.
+fn defined_name(line: &str) -> Option<&str> {
+    const KINDS: [&str; 8] = ["struct", "enum", "trait", "fn", "const", "type", "static", "use"];
+    let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    words.skip_while(|word| !KINDS.contains(word)).find(|word| !KINDS.contains(word))
 }
 
 /// Maps the path of each name that a file re-exports to the path from which the file re-exports the name.
@@ -80,12 +84,67 @@ fn origin(path: String, reexports: &BTreeMap<String, String>) -> String {
     found.map_or(path, |path| origin(path, reexports))
 }
 
+/// Maps the path of each inline module to the names that it re-exports and the files that define these names.
+fn inline_modules(
+    sources: &[Source],
+    definitions: &BTreeMap<String, String>,
+) -> BTreeMap<String, Vec<(String, String)>> {
+    let mut found = BTreeMap::new();
+    for source in sources {
+        for (name, rest) in source.code.split("\nmod ").skip(1).filter_map(|rest| rest.split_once(" {\n")) {
+            let inline = format!("{}/{name}", module(&source.path));
+            let body = rest.split("\n}").next().unwrap_or_default();
+            let items = body.split("use ").skip(1).filter_map(|item| item.split(';').next());
+            let mut names: Vec<(String, String)> = Vec::new();
+            for path in items.flat_map(|item| named_paths(&inline, item)) {
+                if let Some(file) = path.strip_suffix("::*") {
+                    // Lines with an indentation define methods.
+                    let owner = sources.iter().filter(|source| module(&source.path) == file);
+                    let public = owner.flat_map(|source| source.code.lines()).filter(|line| line.starts_with("pub"));
+                    names.extend(public.filter_map(defined_name).map(|name| (name.to_owned(), file.to_owned())));
+                } else {
+                    let file = definitions.get(&in_folder(&path)).unwrap_or(&path);
+                    names.push((path.rsplit('/').next().unwrap_or_default().to_owned(), file.clone()));
+                }
+            }
+            found.insert(inline, names);
+        }
+    }
+    found
+}
+
+/// Removes the file from the path of an item, because the keys of [`definitions`] do not contain it.
+fn in_folder(path: &str) -> String {
+    let segments: Vec<&str> = path.split('/').collect();
+    let [folder @ .., _, name] = &segments[..] else { return path.to_owned() };
+    folder.iter().chain([name]).copied().collect::<Vec<_>>().join("/")
+}
+
+/// Returns the files that define names which a file uses and imports with a wildcard from an inline module.
+fn wildcard_imports(name: &str, code: &str, inline: &BTreeMap<String, Vec<(String, String)>>) -> Vec<String> {
+    // Omits string literals, except those that span several lines.
+    let code_of = |line: &str| line.replace("\\\"", "").split('"').step_by(2).collect::<Vec<_>>().join(" ") + "\n";
+    let lines: String = statements(code).map(|(_, line)| code_of(line)).collect();
+    let wildcards = lines.lines().filter_map(|line| line.strip_prefix("use ")?.strip_suffix("::*;"));
+    let provided = wildcards.flat_map(|path| named_paths(name, path)).filter_map(|path| inline.get(&path)).flatten();
+    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+    // A name after a dot is a method or a field.
+    let is_used = |word: &str| {
+        lines.match_indices(word).any(|(at, _)| {
+            let (before, after) = (lines[..at].chars().next_back(), lines[at + word.len()..].chars().next());
+            !before.is_some_and(|letter| is_letter(letter) || letter == '.') && !after.is_some_and(is_letter)
+        })
+    };
+    provided.filter(|(word, _)| is_used(word)).map(|(_, file)| file.clone()).collect()
+}
+
 /// Maps each file to the files of the same module that it imports, also through re-exports. Omits the main file of a
 /// directory, because it declares the other files.
 fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
     let (mut definitions, reexports) = (definitions(&sources), reexports(&sources));
     definitions.retain(|_, module| !module.starts_with("engine/tests"));
+    let inline = inline_modules(&sources, &definitions);
     let modules: BTreeSet<String> = sources.iter().map(|source| module(&source.path)).collect();
     let is_folder = |name: &str| modules.iter().any(|other| other.starts_with(&format!("{name}/")));
     let component = |name: &str| component_of(&name.split('/').collect::<Vec<_>>());
@@ -103,6 +162,7 @@ fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
             }
             Some(path.to_owned())
         });
+        let named = named.chain(wildcard_imports(&name, &source.code, &inline));
         let others = named.filter(|other| component(other) == component(&name) && *other != name && !is_folder(other));
         imports.insert(name.clone(), others.collect());
     }
