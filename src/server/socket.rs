@@ -156,6 +156,7 @@ impl Bound {
 
     /// Replaces a socket file on which no server listens. `mode` is the file mode.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
+        SockAddr::unix(path)?; // No client could connect to a longer path.
         let place = FilePlace::find(path)?;
         let fixed = place.fixed_path(path);
         // The lock serializes servers that find the same dead socket: the second server finds the first one's socket.

@@ -76,11 +76,11 @@ impl FilePlace {
     }
 
     /// Returns a path to the entry for system calls that accept only a path. Even a user who can replace a directory in
-    /// `path` cannot redirect the result, except on systems without /proc.
+    /// `path` cannot redirect the result, unless /proc is missing.
     pub fn fixed_path(&self, path: &Path) -> PathBuf {
-        match OPEN_FILES {
-            Some(open) if !self.is_fixed => Path::new(open).join(self.folder.as_raw_fd().to_string()).join(&self.name),
-            _ => path.to_owned(),
+        match OPEN_FILES.filter(|open| !self.is_fixed && Path::new(open).exists()) {
+            Some(open) => Path::new(open).join(self.folder.as_raw_fd().to_string()).join(&self.name),
+            None => path.to_owned(),
         }
     }
 

@@ -30,6 +30,19 @@ fn start(script: &str, path: &Path) -> Child {
     command.stderr(Stdio::null()).spawn().expect("a program that starts")
 }
 
+/// Returns a script that starts the program in a private namespace, in which an empty file system is mounted over
+/// `folder`. Returns `None` if this test may not mount file systems.
+pub fn without(folder: &str, redirections: &str) -> Option<String> {
+    let mount = format!("mount -t tmpfs none {folder}");
+    let may = Command::new("unshare").args(["-m", "sh", "-c", &mount]).stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        println!("skipped: file systems cannot be mounted here");
+        return None;
+    }
+    let inner = format!("{mount} && test -z \"$(ls {folder})\" && exec \"$0\" \"$@\" {redirections}");
+    Some(format!("exec unshare -m sh -c '{inner}' \"$0\" \"$@\""))
+}
+
 #[test]
 fn closed_standard_streams_do_not_prevent_the_start() {
     for closed in CLOSED {
@@ -45,16 +58,10 @@ fn closed_standard_streams_do_not_prevent_the_start_without_dev_null() {
     if !is_root() {
         return;
     }
-    let mount = "mount -t tmpfs none /dev";
-    let may = Command::new("unshare").args(["-m", "sh", "-c", mount]).stderr(Stdio::null()).status();
-    if !may.is_ok_and(|status| status.success()) {
-        return println!("skipped: file systems cannot be mounted here");
-    }
     for closed in CLOSED {
         let folder = Folder::new();
         let path = folder.file("socket");
-        let inner = format!("{mount} && test ! -e /dev/null && exec \"$0\" \"$@\" {closed}");
-        let script = format!("exec unshare -m sh -c '{inner}' \"$0\" \"$@\"");
+        let Some(script) = without("/dev", closed) else { return };
         serves(start(&script, &path), &path);
     }
 }

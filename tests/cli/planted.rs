@@ -102,6 +102,32 @@ fn a_socket_is_not_created_in_root_s_directory() {
     planted.is_untouched();
 }
 
+/// Without /proc, root can bind a socket only by its path.
+#[test]
+fn a_socket_in_another_user_s_directory_needs_no_proc() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    let Some(script) = super::closed::without("/proc", "") else { return };
+    let socket = planted.theirs.file("s");
+    let daemon = Daemon::spawn(shell(&script, &["-l", &format!("unix:{}", socket.display())]));
+    assert_eq!(daemon.path(), socket);
+    daemon.client().put(b"x", 0, 0, 60).expect("a job");
+}
+
+/// Root binds the socket through another, shorter path, which no client knows.
+#[test]
+fn a_path_that_is_too_long_for_clients_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    let folder = planted.theirs.file(&"x".repeat(100));
+    fs::create_dir(&folder).expect("our folder");
+    run(&["-l", &format!("unix:{}", folder.join("s").display())]).failed(super::NO_ADDRESS, &["path must be shorter"]);
+}
+
 #[test]
 fn the_binlog_is_not_created_in_root_s_directory() {
     if !is_root() {
