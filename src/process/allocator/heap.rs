@@ -12,7 +12,7 @@ use nix::libc;
 
 /// Blocks of at least this many bytes are mapped separately. Bodies within the default size limit are smaller, and
 /// growing tables and buffers are usually larger.
-const LARGE: usize = 128 * 1024;
+const LARGE: usize = 64 * 1024;
 
 /// The segment size in bytes. One live block keeps at most one segment from being returned. Smaller segments would be
 /// mapped and unmapped too often.
