@@ -210,6 +210,9 @@ mod tests {
         }
         assert!(past.job(14).is_none() && past.job(25).is_none());
         assert_eq!(past.memory - before, 5 * 3, "only reasons take more memory");
+        let page = std::fs::read_to_string("man/beanpole-memory.7").expect("the manual page");
+        let entry = format!("Each entry counts as {} bytes", size_of::<PastJob>());
+        assert!(page.contains(&entry) || cfg!(not(target_pointer_width = "64")), "{entry}");
         let shown = past.job(24).expect("a job");
         assert_eq!((shown.start(), shown.waited()), (b"xxx".as_slice(), Span::from_nanos(10)));
         assert_eq!(past.points().map(|point| point.done + point.failed).sum::<u64>(), 25);

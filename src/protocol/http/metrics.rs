@@ -51,7 +51,7 @@ const SERVER: [Metric<OfServer>; 50] = [
     metric("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live ended.", |of, it| it.number(of.figures.stats.evicted)),
     metric("beanpole_schedule_runs_total", "counter", "Number of copies that schedules have put.", |of, it| it.number(of.context.engine.schedule_totals().0)),
     metric("beanpole_schedule_skips_total", "counter", "Number of runs skipped because the last copy still existed or another job had the schedule's key.", |of, it| it.number(of.context.engine.schedule_totals().1)),
-    metric("beanpole_schedule_delay_seconds", "gauge", "Time for which a schedule's run has been overdue.", |of, it| it.number(of.context.engine.schedule_delay(of.context.now).secs())),
+    metric("beanpole_schedule_delay_seconds", "gauge", "Time for which the most overdue run of a schedule has been overdue.", |of, it| it.number(of.context.engine.schedule_delay(of.context.now).secs())),
     metric("beanpole_connections_total", "counter", "Number of accepted connections, excluding HTTP connections.", |of, it| it.number(of.figures.stats.total_connections)),
     metric("beanpole_connections_rejected_total", "counter", "Number of rejected connections.", |of, it| it.number(of.figures.usage.rejected_connections)),
     metric("beanpole_connections_dropped_total", "counter", "Number of connections closed because memory was short, or to make room for new HTTP connections.", |of, it| it.number(of.figures.usage.dropped_connections)),
