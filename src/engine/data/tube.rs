@@ -183,6 +183,11 @@ impl Tube {
         }
     }
 
+    /// Returns `false` if ready jobs wait in lanes, behind another job of their concurrency key or for its limit.
+    pub(in crate::engine) fn has_all_ready(&self) -> bool {
+        (self.ready.len() + self.large_jobs()) as u64 == self.counts.ready
+    }
+
     pub(in crate::engine) fn large_jobs(&self) -> usize {
         self.large.as_ref().map_or(0, |large| large.len())
     }

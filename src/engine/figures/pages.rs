@@ -218,8 +218,9 @@ impl Engine {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
         let (offset, limit) = (page.offset, page.limit);
-        if page.state == State::Ready && (offset.saturating_add(limit) as u64) < self.agenda.steps.left() {
-            self.agenda.steps.take((offset + limit) as u64);
+        let end = offset.saturating_add(limit) as u64;
+        if page.state == State::Ready && tube.has_all_ready() && end < self.agenda.steps.left() {
+            self.agenda.steps.take(end);
             let slots = tube.ready.in_order(&self.store.jobs).skip(offset).take(limit);
             return Page::Jobs(slots.map(|slot| self.store.jobs.view(slot)).collect());
         }
@@ -239,8 +240,9 @@ impl Engine {
 
     fn offer_jobs(&mut self, number: u32, page: &mut JobPage) -> Progress {
         let tube = self.tubes.get(number);
-        let count = if page.state == State::Ready { tube.ready.len() } else { tube.delayed.len() };
-        if page.from == 0 && count as u64 <= self.agenda.steps.left() {
+        let is_ready = page.state == State::Ready;
+        let count = if is_ready { tube.ready.len() } else { tube.delayed.len() };
+        if page.from == 0 && (!is_ready || tube.has_all_ready()) && count as u64 <= self.agenda.steps.left() {
             let mut offer = |slot: u32| page.smallest.offer(key(self.store.jobs.get(slot)));
             match page.state {
                 State::Ready => tube.ready.iter(&self.store.jobs).for_each(&mut offer),
@@ -251,8 +253,7 @@ impl Engine {
         }
         while let Some(slot) = self.next_job(&mut page.from) {
             let job = self.store.jobs.get(slot);
-            let may = page.state != State::Ready || !self.is_large(job);
-            if job.tube == number && job.state() == page.state && may {
+            if job.tube == number && job.state() == page.state && !(is_ready && self.is_large(job)) {
                 page.smallest.offer(key(job));
             }
         }

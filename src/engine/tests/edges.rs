@@ -348,7 +348,11 @@ fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
     let (mut ready, mut delayed) = (Vec::new(), Vec::new());
     for place in 0..JOBS {
         let delay = if place % 3 == 0 { Span::from_secs(9) } else { Span::ZERO };
-        let id = engine.put(client, NewJob { delay, ..job(b"x") }, NOW).expect("room");
+        // All but one of the last ready jobs wait in a lane.
+        let concurrency = (place > 15).then(|| (b"k".as_slice().into(), 1));
+        let options = JobOptions { concurrency, ..JobOptions::default() };
+        let submitted = engine.submit(client, b"default", NewJob { delay, ..job(b"x") }, options, NOW);
+        let id = submitted.expect("room").id;
         if delay == Span::ZERO { &mut ready } else { &mut delayed }.push(id);
     }
     for (state, ids) in [(State::Ready, &ready), (State::Delayed, &delayed)] {
