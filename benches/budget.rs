@@ -112,9 +112,9 @@ const STATIC: [(&str, Work); 2] = [
     ("% of time for puts and a drain in the static program", drain),
 ];
 
-/// Returns the processor time of `program` as a percentage of the time of `other`: the median over pairs of runs. On
-/// some machines, each run has one of two speeds, which differ by a factor of two. The fastest runs of the programs can
-/// therefore have different speeds, but in most pairs, both runs have the same speed.
+/// Returns the processor time of `program` as a percentage of the time of `other`: the median over pairs of runs, at
+/// least [`PARITY`]. On some machines, each run has one of two speeds, which differ by a factor of two. The fastest
+/// runs of the programs can therefore have different speeds, but in most pairs, both runs have the same speed.
 fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
     let time = |program: &Path| {
         let server = Server::start(Command::new(program));
@@ -374,7 +374,7 @@ fn written(measured: &[(&str, u64)]) -> String {
     text
 }
 
-/// Fails if a value exceeds its budget or is missing from the table.
+/// Fails if a value is missing from the table, or exceeds its budget by more than the tolerance.
 fn compare(measured: &[(&str, u64)], table: &str) -> ExitCode {
     let same = table.lines().any(|line| line.strip_prefix("# ") == Some(compiler().as_str()));
     let tolerance = if same { TOLERANCE } else { OTHER_COMPILER };

@@ -132,7 +132,7 @@ fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>)
     (server.cpu() - before) / (CONNECTIONS * OPERATIONS) as u32
 }
 
-/// Returns the server's memory in bytes per idle connection that has sent one request.
+/// Returns the server's memory in bytes per idle connection. With TLS, each connection has sent one request.
 fn idle(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> u64 {
     let first: Vec<_> = (0..IDLE).map(|_| connect(address, config)).collect();
     let before = server.anonymous();
@@ -163,7 +163,7 @@ fn main() {
         ((server.cpu() - before) / count, begin.elapsed() / count)
     });
     let (least, whole) = rounds.min().expect("a round");
-    // The cost of a new connection without TLS is subtracted from the cost of a TLS connection.
+    // Measure the cost of a new connection without TLS for comparison.
     let before = server.cpu();
     for _ in 0..HANDSHAKES {
         ask(&mut *connect(&server.plain, None), b"list-tube-used\r\n", b"USING default\r\n");

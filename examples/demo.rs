@@ -1,4 +1,4 @@
-//! A producer and workers that generate traffic: `make demo` runs them with a server.
+//! Producers and workers that generate traffic: `make demo` runs them with a server.
 //!
 //! Owns a small fictitious workload of mails, thumbnails and reports. Some jobs are delayed and some fail. The only
 //! argument is the address of the server. The program exits when the server exits.

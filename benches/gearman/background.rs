@@ -15,7 +15,7 @@ use super::wire::{unexpected, Out, Reply};
 
 const BATCH: usize = 64;
 
-/// Time limit for each load. The limit is high, because the peer can be slow.
+/// Time limit for each run of a load. The limit is high, because the peer can be slow.
 const ALL: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
 //! Measures one client and one worker that take turns and use blocking reads, like client libraries.
 //!
-//! Owns the steps of a cycle: PRE_SLEEP, SUBMIT_JOB, NOOP, GRAB_JOB, JOB_ASSIGN, WORK_COMPLETE, GRAB_JOB, NO_JOB. Each
-//! request is sent only after the reply to the previous request, so that a cycle takes four round trips.
+//! Owns the steps of a cycle: PRE_SLEEP, SUBMIT_JOB, NOOP, GRAB_JOB, JOB_ASSIGN, WORK_COMPLETE, GRAB_JOB, NO_JOB.
+//! Before each request, the benchmark waits for the packets that the previous request causes, so that a cycle takes
+//! four round trips.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -30,7 +30,7 @@ pub enum Reply<'a> {
     Created(&'a [u8]),
     /// The handle and the data of an assigned job.
     Assigned(&'a [u8], &'a [u8]),
-    /// The reply to a grab of an empty queue.
+    /// The reply to GRAB_JOB if there is no job.
     NoJob,
     /// The packet that wakes a sleeping worker.
     Noop,

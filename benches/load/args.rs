@@ -31,7 +31,7 @@ pub enum Parsed {
     Print(String),
 }
 
-/// Returns a one-line error message for invalid arguments.
+/// Parses the command line. For invalid arguments, the error is a message of one line.
 pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     let mut options = getopts::Options::new();
     options.optflag("", "quick", "at most a minute: short runs of the most telling scenarios");

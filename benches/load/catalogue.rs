@@ -1,7 +1,8 @@
 //! The scenarios of the load benchmark with their names, descriptions and goals.
 //!
 //! Owns the list of scenarios; other modules implement them. Bodies are 64 bytes long unless the description says
-//! otherwise. Goals are ratios to Debian's beanstalkd, with the server and the client on one CPU.
+//! otherwise. Goals are ratios to Debian's beanstalkd (in [`Kind::Echo`], to the echo server), with the server and the
+//! client on one CPU.
 
 use super::relay::{relay, Shape};
 use super::scenario::{goals, row, Goals, Kind, Scenario, NONE, NO_GOALS};

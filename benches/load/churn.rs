@@ -73,7 +73,7 @@ impl Churn<'_> {
         Ok(())
     }
 
-    /// Opens and closes connections until `count` of them are complete or `time` has passed.
+    /// Opens and closes connections until `count` of them are closed or `time` has passed.
     fn run(&mut self, count: usize, time: Duration) -> Result<(), String> {
         let (start, end) = (Instant::now(), self.done + count as u64);
         let mut events = Events::with_capacity(CLIENTS);

@@ -1,7 +1,7 @@
 //! Measures clients that put, reserve and delete jobs one request at a time, in queues with various contents.
 //!
-//! Owns the load [`Cycle`]. Before the measurement, scenarios can create other tubes, jobs or reservations. The report
-//! shows the slowdown, relative to an empty queue, as a separate value.
+//! Owns the load [`Cycle`]. Before the measurement, scenarios can create other tubes, jobs or reservations. For tubes
+//! and jobs, the report shows the slowdown, relative to the same load without them, as a separate value.
 
 use std::time::Instant;
 
@@ -164,7 +164,7 @@ pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     run_on(bench, &server, &mut driver, &mut load).map(Outcome::of)
 }
 
-/// Returns the maximum slowdown, relative to an empty queue, as a goal. The peer has no goal.
+/// Returns a goal that limits a slowdown to `at_most`. The peer has no goal.
 fn goal(bench: Bench, at_most: f64) -> Goal {
     if bench.ours {
         Goal::AtMost(at_most)

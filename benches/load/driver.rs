@@ -149,7 +149,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends one request on each connection in `which`, and waits for all replies. Fails if a reply is an error.
+    /// Sends the requests that `ask` appends for each connection in `which`, and waits for all replies. Fails if a
+    /// reply is an error.
     pub fn ask(&mut self, which: std::ops::Range<usize>, ask: impl FnMut(usize, &mut Out)) -> Result<(), String> {
         let waiting = self.expected;
         let mut polite = Polite { ask };
@@ -188,7 +189,8 @@ impl Driver {
         }
     }
 
-    /// Handles replies that arrive within `timeout`. Returns the current time.
+    /// Handles replies that arrive within `timeout`, or [`PATIENCE`] if the connection is blocking. Returns the current
+    /// time.
     pub fn turn(&mut self, load: &mut impl Load, timeout: Option<Duration>) -> Result<Instant, String> {
         if let [Connection { stream: Stream::Blocking(_), .. }] = self.connections[..] {
             self.receive(0, load)?;

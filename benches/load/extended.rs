@@ -1,6 +1,7 @@
 //! Measures extensions: batches, keys, concurrency limits, and administrative commands on tubes with many jobs.
 //!
-//! Owns the load [`Taking`]. Each run also measures the same server without the extension, for comparison.
+//! Owns the load [`Taking`]. For comparison, every run except [`bulk`] also measures the server without
+//! the extension.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -34,7 +35,7 @@ enum TakeMode {
     Pipelined,
     /// Deletes a hundred jobs and reserves the next hundred with two batch commands.
     Batched,
-    /// Reserves and deletes a hundred jobs by ID, with separate commands in one write.
+    /// Reserves a hundred jobs, and deletes each one before it reserves the next, with separate commands in one write.
     InTurn,
 }
 
@@ -186,7 +187,7 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("CPU, relative to jobs without a limit", bound.cpu / free.cpu, Goal::None))
 }
 
-/// Measures the memory that a unique key needs in addition to its name, before and after its job ends.
+/// Measures the memory of a unique key: without its name while its job exists, and with its name after the job ends.
 pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let resident = |tags: &str| -> Result<(Server, f64), String> {
@@ -284,7 +285,7 @@ pub fn operators(bench: Bench, jobs: usize) -> Result<Outcome, String> {
         .and("the same while all jobs are flushed, ms", flushing, Goal::AtMost(5.0)))
 }
 
-/// Waits until the statistic `key` of `tube` is `wanted`. Returns the value, or 0 on failure.
+/// Waits until the statistic `key` of `tube` is `wanted`. Returns `wanted`, or 0 if the wait times out.
 fn await_figure(client: &mut Client, tube: &str, key: &str, wanted: u64) -> u64 {
     let deadline = Instant::now() + super::driver::PATIENCE * 4;
     while client.figure(&format!("stats-tube {tube}"), key).is_ok_and(|value| value != wanted.to_string()) {

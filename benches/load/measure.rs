@@ -131,7 +131,8 @@ fn own_cpu() -> u64 {
     (usage.user_time() + usage.system_time()).num_microseconds() as u64 * 1000
 }
 
-/// Runs the load for the warm-up time, then measures until `count` operations are complete or the time is up.
+/// Runs the load for the warm-up time or a tenth of `count` operations, whichever is shorter. Then measures until
+/// `count` operations are complete or the time is up.
 pub fn measure<L: Timed>(
     server: &Server,
     driver: &mut Driver,

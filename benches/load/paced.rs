@@ -1,7 +1,8 @@
 //! Measures jobs at a fixed rate, and delayed jobs that become due.
 //!
-//! Owns the pacing. Jobs are put at fixed times even if the server is late, so one slow job also delays later jobs. The
-//! client handles replies while jobs are in progress, and otherwise sleeps, so that the next put is on time.
+//! Owns the pacing. Jobs are put at fixed times even if the server is late, so a slow job also increases the measured
+//! times of later jobs. The client handles replies while jobs are in progress, and otherwise sleeps, so that the next
+//! put is on time.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,7 @@ struct Delayed {
 }
 
 impl Delayed {
-    /// Returns the delay in seconds. Each batch contains all delays.
+    /// Returns the delay in seconds. Any five consecutive jobs have all five delays.
     fn delay(number: usize) -> usize {
         number % DELAYS + 1
     }

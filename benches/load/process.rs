@@ -37,7 +37,7 @@ pub enum Program {
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    /// The time between the start of the server and its first reply.
+    /// The time between the start of the server and its first reply, or the output of the echo server's address.
     pub started_in: Duration,
 }
 

@@ -20,7 +20,7 @@ pub struct Results {
     pub problems: Vec<String>,
 }
 
-/// The header of the table of work. [`compare`] depends on the names and the order of the columns.
+/// The header of the table of work. [`compare`] depends on the order of the columns, and `picture/` also on the names.
 const WORK_HEAD: &str = "| scenario | what | peer ops/s | ours | × | × by CPU | peer CPU µs/op | ours | × | goal | \
     peer p50 / p99 / p99.9 µs | ours | peer RSS | ours | peer switches/op | ours | threads |\n\
     |---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|\n";
@@ -133,7 +133,7 @@ pub fn tables(all: &[Results]) -> String {
     text
 }
 
-/// Returns messages about ratios that are worse than in the earlier results `before`.
+/// Returns messages about ratios that are worse than in the earlier results `before` by more than [`WORSE`].
 pub fn compare(all: &[Results], before: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     for results in all {

@@ -12,7 +12,7 @@ use super::process::Program;
 use super::report::{self, Results};
 use super::scenario::{Kind, Scenario};
 
-/// Time after which a quick run starts no more scenarios.
+/// Time after which a quick run starts no more scenarios, unless the command line names scenarios.
 const QUICK: Duration = Duration::from_secs(52);
 
 /// Time after which a scenario is not repeated, in a quick run and in a full run.

@@ -27,7 +27,8 @@ pub struct Goals {
     pub p99: f64,
 }
 
-/// Determines what a scenario is compared with, what it requires, and which runs include it.
+/// Determines what a scenario is compared with, what it requires, and which runs include it. Full runs include all
+/// kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Part of quick runs and full runs.

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Buckets per doubling of the duration. This number limits the error of a percentile to 1.6 %.
 const STEPS: usize = 64;
 
-/// Doublings of the duration, starting at 1 ns. 2^40 ns are 18 minutes.
+/// Groups of `STEPS` buckets: the first covers 0 to 63 ns, and each other group a doubling, up to 2^45 ns (9.8 hours).
 const DOUBLINGS: usize = 40;
 
 /// A histogram of durations with logarithmic buckets.
@@ -71,7 +71,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Formats a number with three significant digits, or NaN as a dash.
+/// Formats a number with up to three decimals, fewer for larger numbers. Formats NaN and infinity as a dash.
 pub fn short(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "–".to_owned(),

@@ -11,7 +11,8 @@ const TABLES: [(&str, usize); 2] = [("| scenario | what |", 10), ("| scenario | 
 /// The beginning of the line in RESULTS.md that names the commit.
 const COMMIT: &str = "Measured at commit ";
 
-/// Replaces the tables and the commit in RESULTS.md. Returns `None` if a table is missing.
+/// Replaces the tables in RESULTS.md, and replaces or inserts the line with the commit. Returns `None` if a table is
+/// missing.
 pub fn published(results: &str, measured: &str, commit: &str) -> Option<String> {
     let mut text = results.to_owned();
     for (head, columns) in TABLES {
