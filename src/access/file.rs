@@ -1,6 +1,6 @@
 //! The parser of the access file. Each line has the form `name credential... right...`.
 //!
-//! A file that starts with `begin` must end with `end`, so the server never uses a partially written file. Error
+//! A file that starts with `begin` must end with `end`, so the server never uses a part of such a file. Error
 //! messages must not quote text that might be a secret.
 
 use std::collections::HashSet;
@@ -26,8 +26,8 @@ type Invalid = (usize, String);
 const CREDENTIALS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
-/// Calls `report` with the line, the column and the message of the first error in each invalid line. Returns `None` if
-/// any line is invalid. A list of all errors of a large file would need too much memory.
+/// Calls `report` with the line, the column and the message of the first error in each invalid line, and of a missing
+/// `end` or missing names. Returns `None` after any error. A list of a large file's errors would need too much memory.
 pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(usize, usize, String)) -> Option<AccessTable> {
     let (mut table, mut frame, mut is_valid) = (AccessTable::default(), Frame::Unknown, true);
     let mut report = |line, (column, problem)| {
@@ -311,7 +311,7 @@ mod tests {
             assert!((found.0, found.1) == (line, column) && found.2.starts_with(problem), "{found:?}");
         }
         assert!(table("begin\nend").entries.is_empty());
-        // In a file without `begin`, `end` is a name. After the first line, `begin` is a name.
+        // In a file without `begin`, `end` is a name. After any line but comments and empty lines, `begin` is a name.
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
             assert!(

@@ -6,10 +6,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     Put,
-    /// Permits a client to reserve, delete, release, bury and touch jobs.
+    /// Permits a client to reserve jobs, and to delete, release, bury and touch the jobs that it has reserved.
     Take,
     Look,
-    /// Permits a client to kick jobs, pause tubes, and delete the jobs of other clients.
+    /// Permits a client to kick, revoke and move jobs, to change tubes, and to delete jobs that are not reserved.
     Admin,
 }
 
@@ -43,7 +43,7 @@ pub enum Scope {
     Watched,
 }
 
-/// The rights that a command requires. The default lists no right, so no client can execute the command.
+/// The rights that a command requires. The default lists no right for [`Scope::AllTubes`], so no client is permitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
     /// One of these rights is sufficient.

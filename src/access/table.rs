@@ -126,7 +126,7 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Replaces the client's identity with the token's. For an invalid token, removes the identity and returns `false`.
+    /// Adopts the token's identity. If the token is invalid or not accepted, removes the identity and returns `false`.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let credential = Credential::Token(digest);
         let entry = self.table.credential(&credential).filter(|_| self.takes_tokens).cloned();

@@ -148,7 +148,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Ignores an update of an unknown job: the job was deleted, or its full record was in a removed file.
+    /// Applies an update. Ignores an unknown job, which was deleted or whose full record was in a removed file.
     fn update(&mut self, identity: Identity, job: ForeignRecord) -> Result<(), String> {
         let same_number = (job.id, i64::MIN, i32::MIN)..=(job.id, i64::MAX, i32::MAX);
         if job.state == DELETED && self.jobs.remove(&identity).is_some() {

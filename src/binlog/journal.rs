@@ -384,7 +384,7 @@ impl Journal {
         self.buffer.len() > LARGE
     }
 
-    /// Returns the size of the next prepared segment.
+    /// Returns the size of the next segment to prepare.
     ///
     /// A record that needs a larger segment leaves the prepared segments empty, except for their headers. For a reserve
     /// of R bytes, about R / S segments of size S are prepared. S is at least the geometric mean of R and 4096 (the

@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction empties the next segment, so the loss is reported once.
+    /// `true` after a missing segment. Compaction empties the segment after it, so later starts report no loss.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,
@@ -419,7 +419,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Ignores an implausible limit: new jobs would get IDs from [`ID_LIMIT`] on, which the next start would ignore.
+    /// Ignores implausible `ids`: new jobs would get IDs from [`ID_LIMIT`] on, which the next start would ignore.
     fn claim_ids(&mut self, ids: u64) {
         if ids < ID_LIMIT {
             self.ids = ids;

@@ -15,7 +15,7 @@ use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
 
-/// If the last segment has fewer unused bytes than this, a new segment is created at startup.
+/// If the last segment has fewer unused bytes than this, another segment is prepared at startup.
 const MIN_SPACE: u64 = 4096;
 
 /// The segment size, the sync policy, and the treatment of damaged records.

@@ -48,7 +48,7 @@ pub struct Wal {
     pub sync_times: Arc<LeafMutex<Histogram>>,
 }
 
-/// Measures the durations of operations. At most one operation runs at a time.
+/// Measures the durations of operations. Only syncs overlap, and only if the storage allows concurrent syncs.
 struct DiskLatency {
     /// A moving average in nanoseconds.
     average: AtomicU64,
@@ -228,7 +228,7 @@ impl Wal {
         true
     }
 
-    /// If segment files have disappeared, writes their jobs again. If the directory or an open segment has disappeared,
+    /// If segment files disappear, writes their live items again. If the directory or an open segment disappears,
     /// the log fails and recovers with new files. Does nothing while another thread creates or removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
         let Some(_guard) = self.maintenance.try_lock().filter(|_| !self.is_failing()) else { return };

@@ -16,9 +16,9 @@ pub enum SyncMode {
     Always,
     /// Syncs at most this many milliseconds after a write.
     Every(u64),
-    /// Leaves syncing to the operating system, except where durable records would otherwise be lost: a segment is
-    /// synced when it is complete, and the log is synced before a segment is removed and before the last reserved IDs
-    /// are assigned.
+    /// Leaves syncing to the operating system, with exceptions that protect durable records: a segment is synced when
+    /// it is complete, and the log is synced at startup and shutdown, before a segment is removed, and before the last
+    /// reserved IDs are assigned.
     Never,
 }
 
@@ -162,8 +162,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges the last two pieces if the same sync makes both durable. One shared buffer takes less time and memory
-    /// than a buffer for each write.
+    /// Merges the piece that was just written with the piece before it if the same sync makes both durable. One shared
+    /// buffer takes less time and memory than a buffer for each write.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);

@@ -125,8 +125,7 @@ impl Exchange {
                 Ok(Status::Complete(length)) if length <= MAX_HEAD => {
                     let head = read_head(&response)?;
                     self.bytes.drain(..length);
-                    // Informational responses precede the final response. Status 101 is final, because the connection
-                    // stops using HTTP.
+                    // Informational responses precede the final one. Status 101 is final, because HTTP ends with it.
                     if !matches!(head.0.status, 100 | 102..=199) {
                         return Ok(head);
                     }
@@ -152,7 +151,8 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Moves the next `length` bytes of the response to `body`, and receives more bytes if necessary.
+    /// Takes the next `length` bytes of the response, and receives more bytes if necessary. Appends those that `keep`
+    /// keeps to `body`. Fails if [`Keep::All`] is exceeded.
     fn take(&mut self, mut length: u64, body: &mut Vec<u8>, keep: Keep) -> io::Result<()> {
         loop {
             let count = length.min(self.bytes.len() as u64);

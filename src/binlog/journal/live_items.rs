@@ -138,7 +138,7 @@ impl Journal {
         self.live -= size;
     }
 
-    /// Assigns an item to the last segment. `before` and `after` are the sizes of its old and new full records, if any.
+    /// Adds or moves an item to the last segment, or removes it. `before` and `after` are its record's sizes, if any.
     pub fn changed(&mut self, live: Live, number: u32, before: Option<u64>, after: Option<u64>) {
         if let Some(before) = before {
             self.lost(live, number, before);
@@ -219,7 +219,7 @@ impl Journal {
         self.make_room((CHANGE + tube.len() + dead_from.map_or(0, |origin| ORIGIN_SIZE + origin.len())) as u64);
         let state = match job.state() {
             State::Delayed | State::Buried => job.state(),
-            // The reservation does not survive a restart. Jobs in the other states are never moved.
+            // A moved job is ready or, if a client waited for it, reserved. A reservation does not survive a restart.
             State::Ready | State::Reserved | State::Held | State::Finished | State::Scheduled => State::Ready,
         };
         let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());

@@ -90,7 +90,7 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Returns `true` if there is no space for `bytes` bytes and a new job, or if too few IDs are durably reserved.
+    /// Returns `true` at [`Health::Ok`] if `bytes` bytes and a new job do not fit, or too few IDs are durably reserved.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
@@ -109,9 +109,9 @@ impl Journal {
         self.retiring > 0 || self.debt() > 0
     }
 
-    /// Returns the bytes by which the old segments exceed their target size. The target is between 1.25 and 1.5 times
-    /// the size of the live items, and is smaller if the prepared segments are large. The difference between the target
-    /// and [`Journal::bound`] is left for compaction and for new records.
+    /// Returns the bytes by which the old segments exceed their target size, or at least 1 while a segment must be
+    /// emptied. The target is 1.25 to 1.5 times the size of the live items, and is smaller if the prepared segments are
+    /// large. The difference between the target and [`Journal::bound`] is left for compaction and for new records.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
@@ -164,8 +164,8 @@ impl Journal {
         live.min(self.segment_size).max(self.segment_size / 4)
     }
 
-    /// Returns the size of a segment for the live items of the oldest segment, or `None` if they fit into the existing
-    /// segments.
+    /// Returns the size of a segment for the live items of the oldest segment. Returns `None` if the oldest segment
+    /// need not be removed, or if its live items fit into the existing segments.
     pub fn rescue_size(&self) -> Option<u64> {
         if !self.must_remove() || self.segments[0].live <= self.space(self.reserve()) {
             return None;
