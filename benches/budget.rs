@@ -196,7 +196,7 @@ fn relay(client: &mut Client, count: usize) {
     }
 }
 
-/// Returns the number of instructions in user mode for `operations`, including the startup of the program.
+/// Returns the number of instructions in user mode for `operations` operations and the startup of the program.
 fn instructions(program: &Path, options: &[&str], work: Work, operations: usize) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program).args(options);

@@ -1,7 +1,7 @@
 //! Benchmarks of the engine without sockets, locks or protocols.
 //!
-//! Run `cargo bench --bench engine`. Bodies are 64 bytes long. An operation is one call to the engine unless the name
-//! of the case says otherwise.
+//! Run `cargo bench --bench engine`. Bodies are 64 bytes long. An operation is what the name of a case describes,
+//! usually one call to the engine.
 
 mod rounds;
 

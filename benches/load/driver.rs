@@ -115,7 +115,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Opens `count` more connections. Requires two open connections, because a single connection is blocking.
+    /// Opens `count` more connections. Requires at least two open connections, because a single one is blocking.
     pub fn add(&mut self, count: usize) -> Result<(), String> {
         for number in 1..=count {
             let mut stream = std::net::TcpStream::connect(self.address).map_err(text)?;

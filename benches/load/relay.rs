@@ -41,7 +41,7 @@ impl Shape {
 pub struct Relay {
     shape: Shape,
     pub stopping: bool,
-    /// `true` if a producer puts its next job by itself, `false` if the caller triggers each put.
+    /// `true` if the load triggers the next put of each producer, `false` if the caller does.
     pub closed_loop: bool,
     bodies: Bodies,
     ledger: Ledger,

@@ -1,4 +1,4 @@
-//! Measures the time per operation in nanoseconds and, with valgrind, the number of instructions.
+//! Measures the time per operation in nanoseconds or, with valgrind, the number of instructions.
 //!
 //! Owns the rounds and the medians. Each round prepares the case again; the preparation and the cleanup are not
 //! measured. The number of instructions is the difference between a run with and a run without the operations, both

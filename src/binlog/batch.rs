@@ -118,7 +118,7 @@ impl Bytes {
         part
     }
 
-    /// Appends to `out` the records from offset `from` on, with new checksums for offset `start` of the segment.
+    /// Appends the records from offset `from` on, with new checksums, to `out`, which begins at `start` in the segment.
     pub fn recode(&self, from: usize, key: RecordKey, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;

@@ -242,7 +242,7 @@ pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// An entry consists of a role letter, the number of members that must end (only for a wait), and a group name.
+/// An entry has a role letter, the number of members that must end (only for a wait), a name length, and a group name.
 fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     let mut fields = Fields(bytes);
     let need = match fields.read()? {

@@ -47,11 +47,11 @@ pub struct Retired {
     pub damaged: bool,
 }
 
-/// Replies wait until the log is durable up to these positions.
+/// The positions up to which the log must be durable before replies are sent, and the numbers of changes before them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
     pub any: u64,
-    /// The position after the last new job or result, whose replies are withheld while the disk is failing.
+    /// The position after the last job, key or result. Replies about them are withheld while the disk is failing.
     pub puts: u64,
     pub count: u64,
     pub put_count: u64,

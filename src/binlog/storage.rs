@@ -293,7 +293,7 @@ pub fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// Returns `true` for a disk failure, but not for a wrong configuration.
+/// Returns `true` for a broken, full or read-only disk, but not for a wrong configuration.
 pub fn is_bad_disk(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EIO) || is_no_space(error) || is_read_only(error)
 }

@@ -9,7 +9,7 @@ use super::Transport;
 
 const MAX_HEAD: usize = 32 * 1024;
 
-/// The maximum length of the line before a chunk, in bytes.
+/// The maximum length of a line in a chunked body, in bytes.
 const MAX_LINE: usize = 1024;
 
 #[derive(Clone, Copy)]
