@@ -19,14 +19,14 @@ pub use transport::{Closer, Security, Transport};
 use types::{checked, one_line, Result};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
-/// The maximum length of a reply line in bytes. Servers send lines of less than 300 bytes.
+/// The maximum length of a reply line in bytes. A line with a quoted tube name can exceed 2,000 bytes.
 const MAX_REPLY_LINE: u64 = 4096;
 
 /// A connection to a beanstalk server.
 ///
 /// Times are in whole seconds, as in the protocol. A method fails with [`ClientError::Refused`] if the server sends an
-/// unexpected reply, with [`ClientError::Invalid`] if a tube name or key cannot be sent, and with [`ClientError::Io`]
-/// if the connection fails. A failed connection cannot be used again.
+/// unexpected reply, with [`ClientError::Invalid`] if the protocol cannot express an argument, and with
+/// [`ClientError::Io`] if the connection fails. A failed connection cannot be used again.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -93,9 +93,8 @@ impl Client {
         Client { stream: BufReader::new(transport), memory: u64::MAX }
     }
 
-    /// Sets the timeout of each read and write; `None`, the default, means no timeout. After a timeout, the call fails
-    /// with `WouldBlock` or `TimedOut`, and the connection is unusable. The timeout must exceed the longest wait for a
-    /// job.
+    /// Sets the timeout of each read and write (by default `None`: no timeout). After a timeout, the call fails with
+    /// `WouldBlock` or `TimedOut`, and the connection is unusable. The timeout must exceed the longest wait for a job.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.get_ref().set_timeout(limit)
     }
@@ -116,7 +115,7 @@ impl Client {
     /// Puts a job into the used tube, and returns the ID of the job. Jobs with a lower `pri` are more urgent. The job
     /// becomes ready after `delay` seconds. A worker that reserves the job must finish within `ttr` seconds.
     ///
-    /// Fails with `JOB_TOO_BIG`, `OUT_OF_MEMORY` or `DRAINING` if the server refuses the job.
+    /// Fails with `JOB_TOO_BIG`, `OUT_OF_MEMORY`, `TUBE_FULL` or `DRAINING` if the server refuses the job.
     pub fn put(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32) -> Result<u64> {
         self.send_put(body, &format!("{pri} {delay} {ttr} {}", body.len()))?;
         Ok(self.numbered("INSERTED")?.0)
@@ -198,7 +197,8 @@ impl Client {
         self.request_number("touch-all", "TOUCHED_ALL")
     }
 
-    /// Waits up to `seconds` seconds until the job is deleted or buried. Fails with `NOT_FOUND` if no such job exists.
+    /// Waits up to `seconds` seconds until the job is deleted or buried. Fails with `NOT_FOUND` if the job does not
+    /// exist, and with `DEADLINE_SOON` like [`Client::reserve`].
     pub fn wait(&mut self, id: u64, seconds: u32) -> Result<WaitResult> {
         self.command(&format!("wait {id} {seconds}"))?;
         let reply = self.reply()?;
@@ -210,7 +210,7 @@ impl Client {
         }
     }
 
-    /// Deletes all jobs in a tube, whatever their state, and returns the number of deleted jobs.
+    /// Deletes all jobs in a tube except schedules, and returns the number of deleted jobs.
     pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("flush-tube {}", checked(tube)?), "FLUSHED")
     }
@@ -221,14 +221,14 @@ impl Client {
     }
 
     /// Returns the IDs of jobs in a tube in ascending order: the first `count` (at most 1,000) IDs that exceed `above`.
-    /// `state` is `ready`, `delayed`, `reserved` or `buried`. Fails with `NOT_FOUND` if there is no such tube.
+    /// `state` is `ready`, `delayed`, `reserved`, `buried`, `held` or `scheduled`. A missing tube causes `NOT_FOUND`.
     pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
         let list = self.text(&format!("list-jobs {} {} {above} {count}", checked(tube)?, checked(state)?))?;
         Ok(list.lines().filter_map(|line| line.strip_prefix("- ")?.parse().ok()).collect())
     }
 
     /// Moves a job to another tube, in which the job becomes ready after `delay` seconds. Fails with `NOT_FOUND` if the
-    /// job does not exist or another client has reserved the job.
+    /// job does not exist, if another client has reserved the job, or if `tube` has a job with the same key.
     pub fn move_job(&mut self, id: u64, tube: &str, pri: u32, delay: u32) -> Result<()> {
         self.request(&format!("move-job {id} {} {pri} {delay}", checked(tube)?), "MOVED")
     }
@@ -266,7 +266,7 @@ impl Client {
         self.request_number(&format!("watch {} {weight}", checked(tube)?), "WATCHING")
     }
 
-    /// Reserves a ready, delayed or buried job from any tube. Fails with `NOT_FOUND` for other jobs.
+    /// Reserves a ready, delayed, buried or held job from any tube. Fails with `NOT_FOUND` for other jobs.
     pub fn reserve_job(&mut self, id: u64) -> Result<ReservedJob> {
         self.request_job(&format!("reserve-job {id}"), "RESERVED")
     }
@@ -277,7 +277,7 @@ impl Client {
     }
 
     /// Makes a reserved job ready again after `delay` seconds. Fails with `BURIED` if the server buried the job because
-    /// no tries remain, and with `NOT_FOUND` if this client has not reserved the job.
+    /// its tag `try` allows no further try, and with `NOT_FOUND` if this client has not reserved the job.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<()> {
         self.request(&format!("release {id} {pri} {delay}"), "RELEASED")
     }
@@ -310,7 +310,7 @@ impl Client {
         self.request_number(&format!("kick {bound}"), "KICKED")
     }
 
-    /// Kicks a buried or delayed job in any tube. Fails with `NOT_FOUND` for other jobs.
+    /// Kicks a buried, delayed, held or Workq-leased job, or runs a schedule. Fails with `NOT_FOUND` for other jobs.
     pub fn kick_job(&mut self, id: u64) -> Result<()> {
         self.request(&format!("kick-job {id}"), "KICKED")
     }
@@ -373,7 +373,7 @@ impl Client {
         value.map(str::to_owned).ok_or_else(|| ClientError::Refused(format!("no {key}")))
     }
 
-    /// Sends bytes unchanged, for pipelines and for commands that have no method.
+    /// Sends bytes unchanged, for example to pipeline commands, or to send a command that has no method.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.stream.get_mut().write_all(bytes)?)
     }

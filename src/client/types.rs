@@ -74,7 +74,7 @@ pub struct ReservedJob {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PutTags {
-    /// A deduplication key and a number of seconds. The server accepts no other job with the same key while this job
+    /// A deduplication key and a number of seconds. The tube accepts no other job with the same key while this job
     /// exists, and for the given time after this job ends.
     pub unique: Option<(String, u32)>,
     /// The tube into which the job is put, instead of the used tube.
@@ -82,7 +82,7 @@ pub struct PutTags {
     /// The number of tries after which the job is buried, and the delay in seconds after the first failed try. The
     /// delay doubles after each later failed try.
     pub tries: Option<(u8, u32)>,
-    /// The number of seconds after which the job is deleted if it is ready or delayed.
+    /// The number of seconds after which the job is deleted if it is ready, delayed or held.
     pub ttl: Option<u32>,
     /// A key, and the maximum number of jobs with this key that may be reserved at the same time.
     pub concurrency: Option<(String, u32)>,
@@ -143,7 +143,7 @@ impl fmt::Display for PutTags {
 pub enum PutResult {
     /// The ID of the new job or schedule.
     New(u64),
-    /// The ID of the new schedule, which has replaced a schedule with the same name.
+    /// The ID of an existing schedule with the same name, which the put has updated.
     Replaced(u64),
     /// A job with the same key exists, or ended recently.
     Duplicate {
@@ -155,7 +155,7 @@ pub enum PutResult {
 }
 
 impl PutResult {
-    /// Returns the ID of the new job, or of the job with the same key.
+    /// Returns the ID of the new job or schedule, or of the existing job or schedule with the same key.
     pub fn id(&self) -> u64 {
         match self {
             PutResult::New(id) | PutResult::Replaced(id) | PutResult::Duplicate { id, .. } => *id,
@@ -179,7 +179,7 @@ pub struct ClientTlsFiles {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WaitResult {
-    /// The job finished or was deleted.
+    /// The job was completed, was deleted, or expired.
     Deleted,
     /// The job was buried, and can be kicked.
     Buried,

@@ -73,7 +73,7 @@ pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation<'a> {
-    /// Creates or replaces a file that has the given size and contains only zero bytes.
+    /// Creates a file that has the given size and contains only zero bytes. Replaces an existing file.
     Create(&'a str, u64),
     Write(&'a str, u64, &'a [u8]),
     Truncate(&'a str, u64),

@@ -14,8 +14,8 @@ use super::entry::{is_segment, note_created, note_file, EntryKind, Head, Operati
 use super::shared_log::{Epoch, Seq};
 use crate::binlog::{Folder, Storage};
 
-/// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. Each line has the entry
-/// that created the file, the file's name, and the [`Checksum`] if it is known.
+/// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. Each line has the oldest
+/// entry that the file needs, the file's name, and the [`Checksum`] if it is known.
 const POSITION: &str = "journal.position";
 /// This file exists while the local server is active.
 const ACTIVE: &str = "journal.active";
@@ -39,7 +39,7 @@ pub struct Origin {
 pub struct Position {
     pub done: Seq,
     pub origin: Origin,
-    /// The entry that created each file.
+    /// The oldest entry that each file needs (see [`note_created`]).
     pub created: BTreeMap<String, Seq>,
     pub checksums: Checksums,
 }
@@ -47,7 +47,7 @@ pub struct Position {
 pub struct Mirror {
     folder: PathBuf,
     pub position: Position,
-    /// `true` if the files may contain changes that the journal lacks, so a new copy must be made.
+    /// `true` if the files may be incomplete or contain changes that the journal lacks, so a new copy must be made.
     pub is_stale: bool,
     pub has_aside: bool,
     /// `true` if the directory contains a binlog that does not come from a shared log.
@@ -392,7 +392,7 @@ impl Checksum {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checksums {
-    /// By file name. `None` means that earlier bytes were overwritten, so the checksum must be recomputed.
+    /// By file name. `None` means that covered bytes were overwritten or truncated: recompute the checksum.
     files: BTreeMap<String, Option<Checksum>>,
 }
 

@@ -72,7 +72,7 @@ pub struct Node {
     saved: Instant,
     max_silence: Duration,
     compacted: Option<Instant>,
-    /// The queue time in each recent heartbeat minus the local time of its arrival, in milliseconds.
+    /// The queue's time in each recent heartbeat minus the local time when the heartbeat arrived, in milliseconds.
     differences: VecDeque<i64>,
     clocks_differ: bool,
 }

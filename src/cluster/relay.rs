@@ -169,7 +169,7 @@ fn is_state_request(client: &TcpStream) -> bool {
         let line = &bytes[..count];
         let mut words = line.split(|byte| *byte == b' ');
         let path = words.by_ref().nth(1).unwrap_or_default();
-        // Either the path is complete or too long, or the client has stopped sending.
+        // Either the path is complete or too long, or no more bytes have arrived.
         if words.next().is_some() || count == bytes.len() || count == seen {
             break OWN.iter().any(|own| path.strip_prefix(*own).is_some_and(|rest| matches!(rest, [] | [b'?', ..])));
         }

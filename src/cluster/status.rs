@@ -59,8 +59,8 @@ impl Report<'_> {
     }
 }
 
-/// Returns a line for each server with tab-separated fields: name, role, last entry, address, lag of a standby, clock
-/// offset, and age of the report. The role of a replaced active server is `lost`. Lines with advice follow.
+/// Returns a line about the log, a line for each server (tab-separated: name, role, last entry, address, lag of a
+/// standby, clock offset, age of the report), and lines with advice. The role of a replaced active server is `lost`.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
     let space = log.space()?;
@@ -111,7 +111,7 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     Ok(out)
 }
 
-/// Returns `true` if a heartbeat arrived within `patience`.
+/// Returns `true` if a heartbeat arrived within `patience`, and the last known state of the writer.
 fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bool, Tail)> {
     let begun = Instant::now();
     let (_, first) = log.read(Seq::MAX, 1)?;

@@ -138,7 +138,7 @@ impl Call {
         Ok(Some(Call { matches, operands, command }))
     }
 
-    /// Adds a hint if the connection failed and an operand looks like the address of a server.
+    /// Adds a hint if the connection failed without the option `-s` and an operand looks like a server's address.
     pub fn explain(&self, problem: Box<Problem>) -> Box<Problem> {
         let is_address = |word: &&String| word.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         match self.operands.iter().find(is_address) {

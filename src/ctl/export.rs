@@ -94,8 +94,8 @@ impl Export<'_> {
             return Ok(DONE);
         }
         tell(&format!("the server counted {before} jobs before the export, and {after} after it"));
-        // If other clients add or delete jobs, the number of exported jobs is between the two counts. A smaller number
-        // means that jobs are missing.
+        // If other clients only add or only delete jobs, the number of exported jobs is between the two counts. If the
+        // number is below both counts, jobs may be missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
 

@@ -132,8 +132,8 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// Escapes control characters (except tabs and line feeds) and invalid UTF-8. Does not escape backslashes, so a second
-/// call has no effect.
+/// Escapes invalid UTF-8, and control and invisible characters (see [`is_hostile`]) except tabs and line feeds. Does
+/// not escape backslashes, so a second call has no effect.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -33,7 +33,7 @@ const TAGS: [(&Flag, &str); 8] = [
     (&EVERY, "every"),
 ];
 
-/// Returns the name and the text of each tag. Rejects values with spaces, which would change the rest of the command.
+/// Returns the name and the text of each tag. Rejects invalid values, which could change the rest of the command.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     let mut tags = Vec::new();
     for (opt, word) in TAGS {

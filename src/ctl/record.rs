@@ -223,7 +223,7 @@ impl JobTags {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// Returns the tags that the server supports. Raises a lifetime to at least `min_ttl` seconds.
+    /// Separates supported tags from unsupported data. Raises a lifetime to at least `min_ttl` seconds.
     pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| if known { tags += &tag } else { lost.push(key) };

@@ -208,7 +208,7 @@ fn highest_id(link: &mut Link) -> Result<u64> {
     if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
         return Err(refusal("put", &reply.line));
     }
-    // The total number of jobs and the ID of the next job of each tube are lower bounds on the highest ID.
+    // The number of jobs ever put and the ID of any job in a tube are lower bounds on the highest ID.
     let mut highest = link.stats()?.number("total-jobs");
     for name in link.tubes()? {
         link.use_tube(&name)?;

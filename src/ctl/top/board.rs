@@ -6,9 +6,9 @@ use crate::ctl::lists;
 use crate::ctl::prelude::*;
 use crate::engine::State;
 
-/// Seconds after which a waiting job or a working client is highlighted, as on the web page.
+/// Seconds after which a waiting job, a reservation, or a client that does not reserve ready jobs is highlighted.
 pub const LONG: u64 = 300;
-/// Seconds after which a silent client is listed although it does not wait for a job.
+/// Seconds after which an idle client is listed if it watches a tube with ready jobs.
 const SILENT: u64 = 10;
 /// Failed jobs are grouped by this many characters of the reason, as on the web page.
 const SUMMARY: usize = 120;

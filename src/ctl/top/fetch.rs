@@ -168,7 +168,7 @@ impl Fetcher {
     }
 }
 
-/// Queries some of the tubes, starting at index `next`.
+/// Queries the server and some of its tubes, starting at index `next`.
 pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> {
     let server = link.stats()?;
     let mut names = link.tubes()?;

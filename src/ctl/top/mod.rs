@@ -293,7 +293,7 @@ impl Top {
         }
     }
 
-    /// Closes the open object. If the object is a job that was opened from its tube, opens the tube again.
+    /// Closes the open object, or clears the filter if none is open. Reopens the tube from which a job was opened.
     fn close(&mut self) {
         match self.view.detail.take() {
             Some(Detail { of: DetailTarget { tube, job: Some(_) }, .. }) if self.model.board.is_none() => {

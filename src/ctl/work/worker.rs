@@ -1,6 +1,6 @@
 //! A worker thread of `work`. Sends no outcome over a new connection: after a server restart, the job ID could belong
-//! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries, the
-//! worker reports a failed job with `fail`. Otherwise, the worker releases the job with an increasing delay.
+//! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries or no
+//! retry remains, the worker reports a failed job with `fail`. Otherwise, the worker releases the job with a delay.
 
 use std::time::{Duration, Instant};
 use std::{io, sync::Arc};
@@ -223,7 +223,7 @@ impl Worker {
         Ok(false)
     }
 
-    /// Touches the job regularly. `limit` is in seconds. An error can also mean that the job is no longer reserved.
+    /// Touches the job until the attempt ends. `limit` is in seconds. A failed touch can mean a lost reservation.
     fn await_outcome(
         &mut self,
         attempt: &mut dyn Attempt,
