@@ -1,6 +1,6 @@
 //! A worker thread of `work`. Sends no outcome over a new connection: after a server restart, the job ID could belong
 //! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries or no
-//! retry remains, the worker reports a failed job with `fail`. Otherwise, the worker releases the job with a delay.
+//! retry remains, the worker reports a failed job with `fail`. Otherwise, it releases the job with an increasing delay.
 
 use std::time::{Duration, Instant};
 use std::{io, sync::Arc};

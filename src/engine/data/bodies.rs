@@ -99,7 +99,7 @@ const PAGE: usize = 128 * 1024;
 const CLASSES: usize = 32;
 /// Larger bodies are freed after the engine's lock is released, because freeing them is slow.
 const SLOW_TO_FREE: usize = 1 << 20;
-/// The maximum number of bodies that one call of `check_in_flight` checks.
+/// The maximum number of bodies that one call to `check_in_flight` checks.
 const MAX_CHECKED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]

@@ -28,7 +28,7 @@ pub enum ReserveMode {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReservePolicy {
-    /// The client holds its reservations until it disconnects.
+    /// The client holds the jobs that it reserves. A disconnect ends its reservations.
     #[default]
     PerConnection,
     /// Jobs of the most urgent priority class come first, and tubes with jobs of the same class take turns. The client
@@ -293,7 +293,7 @@ impl IndexMut<ClientId> for Clients {
 pub struct Watch {
     pub(in crate::engine) client: u32,
     pub(in crate::engine) tube: u32,
-    /// The maximum time to run of the jobs that the client accepts, in milliseconds. 0 means unlimited.
+    /// The maximum duration of the client's reservations of the tube's jobs, in milliseconds. 0 means unlimited.
     pub(in crate::engine) limit: u32,
     /// The number of the wait or idle period for which the watch was queued, or 0. The period may be over, because some
     /// clients leave queues gradually.

@@ -194,7 +194,7 @@ pub struct Smallest<K> {
 }
 
 impl<K: Ord + Clone> Smallest<K> {
-    /// Selects the `take` smallest keys (at most 1,000) after the first `skip` keys.
+    /// Skips the `skip` smallest keys, and selects the `take` (at most 1,000) smallest of the remaining keys.
     pub fn new(skip: usize, take: usize) -> Smallest<K> {
         let (best, samples, counts) = (BinaryHeap::new(), Vec::new(), Vec::new());
         Smallest { skip, take: take.min(1000), floor: None, best, offered: 0, samples, stride: 1, counts }

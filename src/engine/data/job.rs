@@ -11,7 +11,7 @@ pub struct JobId(pub u64);
 /// Smaller values are more urgent.
 pub type Priority = u32;
 
-/// The middle of each priority class. Each class covers a third of all priorities.
+/// A priority in each class, for protocols that only name classes. Each class covers a third of all priorities.
 pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
 
 pub fn priority_class(pri: Priority) -> usize {
@@ -51,7 +51,7 @@ pub enum Cause {
     Kick,
     Due,
     Expire,
-    /// The holder disconnected or released all its jobs.
+    /// The holder disconnected, or gave back all its jobs or all its jobs of one tube.
     HangUp,
     Move,
     MoveLater,
@@ -119,7 +119,7 @@ pub enum JobFlag {
     InRun = 8,
     /// The job is a member of a group, waits for a group, or is a schedule.
     Tied = 16,
-    /// The job was held for group members, and not reserved since. The log may not show yet that they have ended.
+    /// The job was held, and has not been reserved since. The log may not show yet that the group's members have ended.
     Freed = 32,
 }
 

@@ -69,7 +69,7 @@ impl Fingerprinting {
 pub enum DedupKey {
     #[default]
     None,
-    /// A unique name in the tube. A client that submits the name again is attached to the existing job.
+    /// A unique name in the tube. With `attach`, a client that submits the name again is attached to the existing job.
     Name(Name),
     /// The job's body, which is unique among the body keys in the tube. `None` until the fingerprint is computed.
     Body(Option<Fingerprint>),
@@ -102,7 +102,7 @@ pub struct JobOptions {
     pub durable: bool,
     /// The start time, which takes precedence over the delay.
     pub start: Option<Time>,
-    /// The time to live after the start. [`Span::MAX`] means unlimited.
+    /// The time to live after the start time, or after the put without a start time. [`Span::MAX`] means unlimited.
     pub ttl: Span,
     pub max_attempts: u8,
     /// The number of failures after which the job fails permanently. 0 means 1.
@@ -159,7 +159,7 @@ pub(in crate::engine) struct RareExtras {
     pub orphaned: bool,
     /// `true` if the job is removed when its outcome has been sent.
     pub ephemeral: bool,
-    /// `true` if waiting clients are notified when the current try fails, even if another try follows.
+    /// `true` if the submitter's time limit passed during the current try. Without an outcome, no other try follows.
     pub last_try: bool,
     pub reports: u32,
     /// The delay in seconds after the first failed try. 0 means no delay.
@@ -242,7 +242,7 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Returns `true` if log records must contain the options.
+    /// Returns `true` if the extras contain options that log records must contain.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
