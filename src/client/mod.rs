@@ -271,7 +271,7 @@ impl Client {
         self.request_job(&format!("reserve-job {id}"), "RESERVED")
     }
 
-    /// Deletes a job. Fails with `NOT_FOUND` if another client has reserved the job or if no such job exists.
+    /// Deletes a job. Fails with `NOT_FOUND` if another client has reserved the job, or if the job does not exist.
     pub fn delete(&mut self, id: u64) -> Result<()> {
         self.request(&format!("delete {id}"), "DELETED")
     }
@@ -315,7 +315,7 @@ impl Client {
         self.request(&format!("kick-job {id}"), "KICKED")
     }
 
-    /// Selects the tube into which this client puts later jobs.
+    /// Selects the tube into which this client puts jobs from now on.
     pub fn use_tube(&mut self, tube: &str) -> Result<()> {
         self.request(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
     }

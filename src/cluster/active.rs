@@ -1,5 +1,5 @@
-//! The background threads of the active server: lease renewal, status reports, and removal of old entries from the
-//! shared log. Must not decide when a server becomes active.
+//! The background threads of the active server: lease renewal, status reports, and cleanup of the shared log (removal
+//! of old entries, merging, compaction). Must not decide when a server becomes active.
 //! Enforces promise P33 of beanpole-promises(7).
 
 use std::io;

@@ -33,7 +33,7 @@ pub struct Etcd {
     /// For concurrent appends and reads. All these connections prefer the same etcd server, because requests through
     /// different servers often arrive out of order. [`Etcd::space`] finds the leader, which responds fastest.
     gateways: Vec<Mutex<Gateway, GATEWAY>>,
-    /// For all other requests, which must not delay appends.
+    /// For other short requests, such as status reports and deletes, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,
     maintenance: Mutex<Gateway, GATEWAY>,
     /// For lease renewals. Each connection prefers a different etcd server, because a slow append or an unreachable

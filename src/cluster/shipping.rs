@@ -297,7 +297,7 @@ impl Shipper {
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// Ends the lease after a failure of the local disk, because the shared log would lack the change that failed.
+    /// Ends the lease after a failure of the local disk, because the local copy and the shared log may now differ.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");

@@ -130,7 +130,7 @@ impl Model {
         }
     }
 
-    /// Returns the rows that match the filter, by ascending name or descending number, or in the reverse order.
+    /// Returns the rows that match the filter, sorted by ascending name or descending number, or in reverse order.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {

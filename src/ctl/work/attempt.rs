@@ -80,7 +80,7 @@ impl Outcome {
     }
 }
 
-/// A background process can keep stderr open, so the worker stops reading stderr this long after the command has ended.
+/// The maximum wait for the end of stderr after the command has ended. A background process can keep stderr open.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 pub struct CommandAttempt {

@@ -175,7 +175,7 @@ impl ClientState {
 #[derive(Debug, Default)]
 pub struct Clients {
     states: Slab<ClientState>,
-    /// An exclusive upper bound of the client numbers.
+    /// An exclusive upper bound on the client numbers.
     pub(in crate::engine) end: u32,
     pub(in crate::engine) watches: Watches,
     pub(in crate::engine) waits: u64,
