@@ -162,7 +162,7 @@ enum Value {
     Cron,
 }
 
-/// Keys of `stats-job` and of JSON lines, in the order of the output.
+/// The keys that JSON lines take from `stats-job`, and the types of their values.
 #[rustfmt::skip]
 const KEYS: [(&str, Value); 20] = [
     ("idempotency-key", Value::Name("idempotency-key-base64")), ("idempotency-ttl", Value::Number),

@@ -6,7 +6,7 @@ use crate::ctl::lists;
 use crate::ctl::prelude::*;
 use crate::engine::State;
 
-/// Seconds after which a waiting job, a reservation, or a client that does not reserve ready jobs is highlighted.
+/// Seconds after which a waiting job, a reservation or an idle client is highlighted, as on the web page.
 pub const LONG: u64 = 300;
 /// Seconds after which an idle client is listed if it watches a tube with ready jobs.
 const SILENT: u64 = 10;

@@ -101,7 +101,7 @@ const SEQUENCES: [(&[u8], Key); 10] = [
     (b"F", Key::End), (b"1~", Key::Home), (b"4~", Key::End), (b"7~", Key::Home), (b"8~", Key::End),
 ];
 
-/// Ignores unknown sequences. A final ESC byte is the Escape key.
+/// Ignores unknown sequences. An ESC byte that is not followed by `[` or `O` is the Escape key.
 pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some((&first, rest)) = bytes.split_first() {

@@ -1,6 +1,6 @@
-//! The state shared by the threads of `work`. To stop a thread that is waiting for a job, `work` closes the connection
-//! of the thread. A thread with a job keeps its connection. If a job arrives just before the connection is closed, the
-//! server makes the job ready again.
+//! The state shared by the threads of `work`. To stop or pause a thread that is waiting for a job, `work` closes the
+//! connection of the thread. A thread with a job keeps its connection. If a job arrives just before the connection is
+//! closed, the server makes the job ready again.
 
 use std::time::{Duration, Instant};
 
@@ -114,7 +114,7 @@ impl SharedState {
         true
     }
 
-    /// Returns `false` if the connection was closed to stop the thread.
+    /// Returns `false` if the connection was closed to stop the thread or to pause reservations.
     pub fn end_waiting(&self, index: usize) -> bool {
         let mut state = self.state.lock();
         let found = state.idle.iter().position(|(waiting, _)| *waiting == index);
