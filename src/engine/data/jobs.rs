@@ -102,7 +102,7 @@ pub struct Ids {
     pub rows: Table<Row>,
     /// The row of the last insertion, or [`NIL`]. Kept even if empty, because most new IDs follow the last ID.
     pub last: u32,
-    /// The row of the last search, or [`NIL`]. Jobs are usually removed in insertion order.
+    /// The row that the last lookup in `rows` found, or [`NIL`]. Jobs are usually removed in insertion order.
     recent: Cell<u32>,
 }
 

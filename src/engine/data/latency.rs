@@ -57,7 +57,7 @@ impl Histogram {
 pub struct JobTimes {
     /// The time from the put or the end of the delay to the first reservation, for jobs that were never kicked.
     pub wait: Histogram,
-    /// The time from the reservation, or from the last touch, to the completion.
+    /// The time from the reservation, or from the last touch, to the completion, for jobs with a time to run.
     pub run: Histogram,
 }
 
@@ -67,7 +67,7 @@ impl Default for JobTimes {
     }
 }
 
-/// The number of ranges. Each range is twice as long as the previous range.
+/// The number of ranges. Each range ends at twice the end of the previous range. The last range has no end.
 pub const RANGES: usize = 32;
 /// The first range ends at 2^`FIRST_POWER` ns, about 33 µs.
 const FIRST_POWER: u32 = 15;
@@ -97,7 +97,7 @@ pub struct TubeTimes {
     pub events: TubeEvents,
 }
 
-/// Event counts of a tube since the first reservation of one of its jobs.
+/// Event counts of a tube since its creation, except while there was no memory for these counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TubeEvents {
     pub timeouts: u64,
@@ -158,7 +158,7 @@ impl Latency {
         Span::ZERO
     }
 
-    /// Returns the end of every second range in nanoseconds, with the number of shorter durations.
+    /// Returns the ends in nanoseconds of every second range except the last, with the numbers of shorter durations.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pairs = self.counts.chunks_exact(2).enumerate();
         pairs.take(RANGES / 2 - 1).scan(0, |below, (position, pair)| {

@@ -52,7 +52,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the first job by rank and the number of jobs compared, or `None` if that number exceeds `limit`.
+    /// Returns the first job by rank and the number of jobs compared, or `None` if it exceeds `limit` or is zero.
     pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
         let [first, last] = [self.run.first(), self.run.last()].map(|slot| slot.map(|slot| jobs.get(slot).pri));
         let of_run = if first == last { 1 } else { self.run.len() };
@@ -178,7 +178,7 @@ impl Lanes {
         lane
     }
 
-    /// Removes a job from a lane. Also removes the lane if it has become empty, and then a key without lanes.
+    /// Removes a job from a lane. Also removes the lane if it has become empty, and the key if this was its last lane.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

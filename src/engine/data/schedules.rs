@@ -8,7 +8,7 @@ use super::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunCount {
     pub runs: u32,
-    /// The number of due times at which the previous copy still existed.
+    /// The number of due times at which the previous copy or its key still existed.
     pub skipped: u32,
 }
 
@@ -85,7 +85,7 @@ pub struct Schedules {
     pub order: Heap<(Time, JobId)>,
     pub(in crate::engine) total: (u64, u64),
     pub(in crate::engine) late: usize,
-    /// The time until which no schedule runs, because the log is creating space.
+    /// The time until which no schedule runs, because the log is making space for a copy.
     pub(in crate::engine) rests_until: Time,
 }
 

@@ -22,7 +22,7 @@ impl Time {
         self.0
     }
 
-    /// Returns zero if `earlier` is in the future.
+    /// Returns zero if `earlier` is later than `self`.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }

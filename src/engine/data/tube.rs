@@ -113,7 +113,7 @@ pub struct Tube {
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// `true` if the tube is paused, or if its settings allow no reservation. Jobs can still be reserved by ID.
+    /// `true` if the tube is paused, or if its settings allow no reservation, not even by ID (unlike a pause).
     pub(in crate::engine) closed: bool,
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
@@ -226,7 +226,7 @@ pub struct Tubes {
     pub(in crate::engine) links: Vec<(Arc<[u8]>, usize, u32)>,
 }
 
-/// The capacity that [`Tubes::order`] keeps when tubes are closed.
+/// The largest capacity at which [`Tubes::order`] does not shrink when tubes are closed.
 const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
@@ -267,7 +267,7 @@ impl Tubes {
         last.map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
     }
 
-    /// Moves the tube's entry in `links` from rank `before` to rank `after`. `None` means that there is no entry.
+    /// Moves the tube's entry in `links` from rank `before` to `after` (`None`: no entry). Also updates its chain.
     fn relink(&mut self, mut number: u32, mut before: Option<usize>, mut after: Option<usize>) {
         while let Some(dead) = self.dead_of(number).filter(|_| before != after).cloned() {
             let rank = Some(self.rank(&dead));
@@ -310,7 +310,7 @@ impl Tubes {
         self.table.find(hash, |tube| *tube.name == *name)
     }
 
-    /// The caller must use, watch or fill the tube, or close it.
+    /// The caller must use, watch, fill, configure or keep the tube, or close it.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.table.items.try_get(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;

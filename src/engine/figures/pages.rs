@@ -1,6 +1,6 @@
 //! Pages of long lists, and iterations that can take several calls. An iteration visits every item exactly once, except
-//! that it may miss items added or removed during the iteration. The callbacks named `each` return the size of their
-//! output in bytes. Must not change anything except the step budget.
+//! that it may miss items added or removed during the iteration. A callback that returns a `usize` returns the size of
+//! its output in bytes. Must not change anything except the step budget.
 //! Touches: agenda, clients, store, tubes.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ const SHORT: u64 = 512;
 
 #[derive(Debug)]
 pub struct IdPage {
-    /// The name of the tube. It is empty for all tubes.
+    /// The name of the tube, or an empty name to list the jobs of all tubes.
     pub tube: Box<[u8]>,
     state: State,
     begin: u64,
@@ -131,7 +131,7 @@ impl Engine {
         self.walked_to(*from)
     }
 
-    /// Charges one step per 16 vacant slots. Returns `None` after the last slot or if the step budget is used up.
+    /// Charges a step per job or 16 vacant slots. Returns `None` after the last slot or if the step budget is used up.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
         while *from < self.store.jobs.slots.end() && !self.agenda.steps.are_used_up() {
             let end = (*from + 16).min(self.store.jobs.slots.end());

@@ -36,7 +36,7 @@ pub enum Change {
     Release(u32),
     Bury(u32),
     Kick(u32),
-    // The schedule in this slot was due, but its previous copy still existed.
+    // The schedule in this slot was due, but its previous copy or its key still existed.
     Skip(u32),
     // The reservation ended without an outcome. The end counts as a timeout.
     Expire(u32),

@@ -18,9 +18,9 @@ pub const ORIGIN_SIZE: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
-    /// Bytes for new jobs. Separate from `changes`, because changes must remain possible on a nearly full disk.
+    /// Bytes for new jobs and results. Separate from `changes`, which must remain possible on a nearly full disk.
     pub puts: u64,
-    /// Bytes for changes to existing jobs, except deletes. The put of a job claims the space for its delete in advance.
+    /// Bytes for other changes, except deletes of jobs. The put of a job claims the space for its delete in advance.
     pub changes: u64,
     /// Bytes of `changes` that a bulk command can claim at a time. The limit leaves space for deletes.
     pub burst: u64,
@@ -46,7 +46,7 @@ impl Engine {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims log space for a job, or records how much it needs. `bytes` is the size of tube name, options and body.
+    /// Claims log space for a job with `bytes` of tube name, options and body. Records a shortage if the log can grow.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;

@@ -1,6 +1,6 @@
 //! Restores a queue from its log. Records are applied in the order in which they were written.
-//! [`Engine::finish_restore`] queues the jobs, and must be called last. Methods that restore a change return the job's
-//! slot and previous [`Engine::logged_size`], or `None` if the job does not exist.
+//! [`Engine::finish_restore`] queues the jobs, and must be called last. Methods that restore a change to a job return
+//! its slot and previous [`Engine::logged_size`], or `None` if the job does not exist or the change does not apply.
 //! Touches: agenda, store, tubes.
 
 use super::change::LoggedGroup;
@@ -220,7 +220,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Queues the restored jobs. New jobs get larger IDs than `last_id`.
+    /// Queues the restored jobs, ends overdue keys and pauses, and resumes long commands. New IDs exceed `last_id`.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());

@@ -63,7 +63,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles a failure of a job with a limit on tries or a dead-letter tube. Otherwise returns `false`.
+    /// Returns `false` unless the job is reserved and has a try limit or, if durable with `Tell`, a dead-letter tube.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();
@@ -343,7 +343,7 @@ impl Engine {
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// A reserved job stays with its holder. Returns `false` for a reserved job without [`CompletionPolicy::Tell`].
+    /// A reserved job stays with its holder. Returns `false` if it lacks `Tell`, or if the job is missing or finished.
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return false };
         let job = self.store.jobs.get(slot);

@@ -1,6 +1,6 @@
 //! Limits on reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`. A lane contains
 //! the ready jobs of a key in a tube. Only one job per lane is in the tube's queue, so that no search has to skip
-//! blocked jobs. While `max` or `rate` closes a tube, the tube's jobs can be reserved only by ID.
+//! blocked jobs. While `max` or `rate` closes a tube, the tube's jobs cannot be reserved, not even by ID.
 //! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 

@@ -149,7 +149,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Checks at most 32 extras, because a list of schedules calls this method for many schedules.
+    /// Checks at most 32 extras, because a command that lists schedules calls this method for many of them.
     pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
         self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
     }

@@ -7,7 +7,7 @@ use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
-/// The maximum retry delay in seconds. The delay doubles with each failed try.
+/// The maximum retry delay in seconds, excluding its random part. The delay doubles with each failed try.
 const MAX_BACKOFF: u64 = 24 * 3600;
 /// The maximum length of a stored failure reason in bytes.
 pub const MAX_REASON: usize = 4096;

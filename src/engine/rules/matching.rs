@@ -1,7 +1,7 @@
 //! The assignment of ready jobs to waiting clients, and the queues of waiting clients in each tube. Owns the engine's
-//! central invariant: **no tube has a ready job and a waiting client at the same time**, unless the tube is closed.
-//! Serves clients in order of arrival. Notifies idle clients if no client waits. If a client watches many tubes, its
-//! search takes several calls, and watches of earlier waits can remain in queues, where they are ignored.
+//! central invariant: **no tube has a ready job and a waiting client at the same time**, unless the tube is closed or
+//! being served, or the job is blocked or too large to lease. Serves clients in order of arrival, and notifies idle
+//! clients if none waits. Searches of many tubes take several calls, and watches of old waits stay in queues, ignored.
 //! Enforces promise P6 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, random_state, store, tubes.
 

@@ -1,5 +1,5 @@
-//! Runs of due schedules. The dedup key of each copy is the name of its schedule, and no copy is put while a
-//! job in the tube has this key. Must not create schedules (see `verbs/submit.rs`).
+//! Runs of due schedules. The dedup key of each copy is the name of its schedule. No copy is put while the tube has a
+//! job with this key, or keeps the key of an ended job. Must not create schedules (see `verbs/submit.rs`).
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
@@ -9,7 +9,7 @@ use crate::engine::{Engine, Refused};
 
 /// The delay before a schedule tries again to put a copy that was refused.
 const RETRY: Span = Span::from_secs(1);
-/// The delay before the schedules try again while the log is creating space for a copy.
+/// The delay before the schedules try again while the log is making space for a copy.
 const SPACE_RETRY: Span = Span::from_millis(1);
 /// The number of body bytes that are copied per step.
 const COPIED: u64 = 1024;
@@ -44,7 +44,7 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Returns `false` if the previous copy still exists. Changes nothing if the copy is refused.
+    /// Returns `false` if the previous copy or its key still exists. Changes nothing if the copy is refused.
     pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<bool, Refused> {
         let job = self.store.jobs.get(slot);
         let (tube, number) = (job.tube, job.holder);

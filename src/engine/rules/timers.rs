@@ -1,5 +1,5 @@
-//! Events at deadlines: the ends of delays, pauses, reservations, times to live and waits. Must not decide what happens
-//! to a job at its deadline or which client gets the job.
+//! Events at deadlines: the ends of delays, pauses, rate windows, reservations, times to live, kept keys and waits,
+//! repeated notifications, and schedule runs. Must not decide what happens to a job then or which client gets the job.
 //! Enforces promises P8 and P9 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
 

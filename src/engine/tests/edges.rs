@@ -202,7 +202,7 @@ fn a_lease_pays_for_each_name_that_it_looks_up_and_for_each_tube_that_it_watches
     let of_four = steps(b"b c d e");
     // A new tube costs one step for the lookup, two for the watch, and the steps for creating a tube.
     assert!(of_one >= 3 && of_four >= 4 * of_one, "{of_one} {of_four}");
-    // A tube that is already watched costs one step for its mark, one for keeping the tube, and two for the lookup.
+    // A tube that is already watched costs one step for the lookup and mark, one for keeping it, and two for the watch.
     assert_eq!(steps(b"b c d e"), 4 * 4);
 }
 

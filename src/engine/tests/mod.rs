@@ -7,11 +7,11 @@
 //! - `comparing` makes a call on the engine and on the model, and compares all visible state.
 //! - `edges` detects small mistakes in the code that all other tests miss.
 //! - `script` generates runs from a seed.
-//! - `runs` performs the generated runs and reduces failing runs; `tests/crash` adds restarts from the log.
+//! - `runs` performs the generated runs; `shortening` reduces failing runs; `tests/crash` adds restarts from the log.
 //! - `small` tries all short sequences of calls with few clients, jobs and tubes.
 //! - `rules` tests the subtle rules one by one.
-//! - `tagged` measures the costs of tags and their commands.
-//! - `worlds` tests large amounts of work with small step budgets.
+//! - `tagged`, `groups`, `schedules` and `settings` test mainly the costs of tags, their commands and tube settings.
+//! - `worlds` and `notified` test large amounts of work with small step budgets.
 
 mod calls;
 mod comparing;

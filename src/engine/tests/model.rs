@@ -240,7 +240,7 @@ impl Model {
         self.clients.push(ClientState { id, connection, used: "default", watched, producer: false, worker: false });
     }
 
-    /// Disconnects a client. Its jobs become ready by priority and ID, but the disconnect does not count as a release.
+    /// Disconnects a client. Its reservations end in order of job priority and ID. These ends do not count as releases.
     /// Tubes that only this client watched are closed from the last to the first, followed by the used tube.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
@@ -266,7 +266,7 @@ impl Model {
         self.tubes.push(Tube { name, pause: None, total_jobs: 0, deletes: 0, pauses: 0, opener });
     }
 
-    /// Fails if the client has already opened more tubes than can still be opened.
+    /// Fails at a limit on tubes or memory, or if the client has already opened more tubes than can still be opened.
     fn find_or_create(&mut self, client: ClientId, name: Name) -> Result<(), OverLimit> {
         if self.tube(name).is_some() {
             return Ok(());
@@ -286,7 +286,7 @@ impl Model {
         self.memory().total() + bytes > self.limits.max_memory
     }
 
-    /// Closes tubes that are unused and empty. The last tube of the list replaces a closed tube.
+    /// Closes empty tubes that are not used, watched or configured. The last tube of the list replaces a closed tube.
     fn end_tubes(&mut self) {
         let lives = |tube: &Tube| {
             tube.name == "default"
@@ -414,7 +414,7 @@ impl Model {
         Outcome::Waiting
     }
 
-    /// Reserves an unreserved job by ID, in any tube, even if the tube is paused.
+    /// Reserves an unreserved job by ID, even in a paused tube, unless the settings or the job's key prevent this.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         match self.job(id) {
             None | Some(Job { place: Place::Reserved { .. } | Place::Scheduled { .. }, .. }) => false,
@@ -489,7 +489,7 @@ impl Model {
         true
     }
 
-    /// Kicks the buried jobs of the used tube, or the delayed jobs if none are buried.
+    /// Kicks up to `bound` buried jobs of the used tube, or delayed jobs if none are buried.
     pub fn kick(&mut self, client: ClientId, bound: u64, now: Time) -> u64 {
         let tube = self.used(client);
         let mut ids = self.in_order(tube, State::Buried);
@@ -519,7 +519,7 @@ impl Model {
         Ok(true)
     }
 
-    /// Returns the tube's jobs in this state in queue order. Reserved jobs have no order.
+    /// Returns the tube's ready (and not blocked), delayed or buried jobs in queue order, or nothing for other states.
     pub fn in_order(&self, tube: Name, state: State) -> Vec<JobId> {
         let key = |job: &Job| match (job.place, state) {
             (Place::Ready, State::Ready) if !self.is_blocked(job.id) => Some((u64::from(job.pri), job.id)),
@@ -534,7 +534,7 @@ impl Model {
 }
 
 impl Model {
-    /// Returns the ready job with the smallest priority value and ID in the watched tubes that are not paused.
+    /// Returns the unblocked ready job with the smallest priority value and ID in the watched tubes that are open.
     fn best_for(&self, client: ClientId) -> Option<JobId> {
         let client = self.client(client).expect("a client");
         let fits =

@@ -1,7 +1,7 @@
 //! Random runs: the same calls on the engine and the model, with a comparison after each call.
 //!
 //! Owns the runs, each identified by a kind and a seed. A failing run is reduced to a minimal sequence of calls.
-//! `BEANPOLE_SEEDS=5000 cargo test --release --lib runs` sets the number of runs at compile time, because the engine
+//! `BEANPOLE_SEEDS=5000 cargo test --release --lib runs` sets the number of seeds at compile time, because the engine
 //! must not read the environment.
 
 use super::super::{Engine, Time};
@@ -11,7 +11,7 @@ use super::model::Model;
 use super::script::{Kind, Script};
 use super::shortening::{quietly, shortened};
 
-/// The default number of runs of all kinds together.
+/// The default number of seeds. Each kind of run uses a percentage of the seeds.
 const SEEDS: u64 = 220;
 const STEPS: usize = 400;
 

@@ -71,7 +71,7 @@ pub enum Kind {
 pub struct Script {
     random: Random,
     coarse: bool,
-    /// `true` if half of the calls use extensions to beanstalkd.
+    /// `true` if almost half of the calls use extensions to beanstalkd.
     extended: bool,
     /// `true` if calls are made even while events are due.
     hasty: bool,
@@ -168,7 +168,7 @@ impl Script {
         }
     }
 
-    /// Returns a random duration of up to `secs` seconds: zero in `zero` percent of cases, and rarely the maximum.
+    /// Returns a random duration of up to `secs` seconds, zero in `zero` percent of cases, and rarely 2^32 - 1 seconds.
     fn wait(&mut self, secs: u64, zero: u64) -> Span {
         match self.random.below(100) {
             chance if chance < zero => Span::ZERO,

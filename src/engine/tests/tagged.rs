@@ -149,7 +149,7 @@ fn the_steps_for_listing_all_jobs_are_linear() {
     const ALL: [(&[u8], usize, usize, usize); 6] =
         [(b"", 1, 1, 1), (b"", 2, 1, 1), (b"", JOBS, 1, 1), (b"", 3, 1, 40), (b"t0", 1, 1, 1), (b"t0", 1, 1, 40)];
     for (of, tubes, visible, stride) in ALL.into_iter().chain(HALF) {
-        // The number of tubes with many jobs doubles too.
+        // In a list of all tubes, the number of tubes doubles like the number of jobs.
         let more = if of.is_empty() { 2 * tubes } else { tubes };
         let [once, twice] =
             [(tubes, JOBS), (more, 2 * JOBS)].map(|(tubes, jobs)| steps_of_list(of, (tubes, visible), jobs, stride));

@@ -1,5 +1,5 @@
-//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube. Also measures waiting and running
-//! times. Must not decide which client gets which job, or what happens when a job ends (see `completion.rs`).
+//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube. Also returns the measured times of
+//! jobs. Must not decide which client gets which job, or what happens when a job ends (see `completion.rs`).
 //! Touches: agenda, clients, job_times, store, tubes.
 
 use crate::engine::data::*;
@@ -39,7 +39,7 @@ impl TouchAll {
 }
 
 impl Engine {
-    /// Returns `false` if the job does not exist or another client has reserved it.
+    /// Returns `false` if the job is missing, finished, reserved by another client, or revoked from `client`.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Kicks buried jobs (longest buried first) or, if no job is buried, delayed jobs (next due first). Returns
-    /// [`Progress::Done`] if there is no log space.
+    /// [`Progress::Done`] if there is no log space or memory for more kicks.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         self.kick_tube(self.clients[client].used, kick, now)
     }

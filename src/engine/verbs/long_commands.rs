@@ -105,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// A search over several calls can return a job that was reserved during the search.
+    /// A search over several calls can return a job that is no longer reserved.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
         let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {
@@ -147,7 +147,7 @@ impl Engine {
             .min_by_key(|&slot| self.store.jobs.get(slot).due_key())
     }
 
-    /// Returns `false` if `client` cannot move the job, or if a job in the destination tube has the same key.
+    /// Returns `false` if `client` cannot move the job, or if the job expires or must not enter the destination tube.
     pub fn move_job(
         &mut self,
         client: ClientId,
@@ -198,7 +198,7 @@ impl Engine {
         Ok(Some(number))
     }
 
-    /// Moves jobs in queue order. Skips a job if a job in the destination tube has the same key.
+    /// Moves jobs in queue order. Skips jobs that have expired or must not enter the destination tube.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let progress = self.move_batch(client, moving, now);
         if progress == Ok(Progress::More) {
@@ -328,7 +328,7 @@ impl Engine {
         match progress {
             Some(Progress::More) => self.agenda.deferred.push_back(work),
             Some(Progress::Done) => {}
-            // The tube, client or job that the deferred work refers to no longer exists.
+            // The tube or client that the deferred work refers to no longer exists, or the group needs no more work.
             None => self.agenda.steps.take(1),
         }
     }
