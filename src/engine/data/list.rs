@@ -110,7 +110,7 @@ pub struct ClientId(pub u32);
 pub const NOBODY: ClientId = ClientId(0);
 
 /// A reference to a client (`Handle<ClientId>`) or a tube (`Handle<u32>`) that can be kept between calls. Numbers are
-/// reused, but each owner of a number has a different `generation`, so a handle of a closed tube finds nothing.
+/// reused, but each owner of a number has a different `generation`, so an outdated handle finds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle<N> {
     pub(in crate::engine) number: N,

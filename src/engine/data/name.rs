@@ -82,7 +82,7 @@ impl Name {
 /// The indexes of the UUID bytes that follow a hyphen in the text.
 pub const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
-/// Accepts the same bytes as beanstalkd. The first byte must not be a hyphen.
+/// Accepts the same bytes as beanstalkd. The caller must reject names whose first byte is a hyphen.
 pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }

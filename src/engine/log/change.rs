@@ -43,7 +43,7 @@ pub enum Change {
     Lease(u32),
     // The log does not contain the job yet, and must store its current state.
     Persist(u32),
-    // A worker reported an outcome: the job has ended or is retried. The result is the last `result` bytes of its body.
+    // A try has an outcome, so the job has ended or is retried. The result is the last `result` bytes of its body.
     Outcome { slot: u32, result: usize },
     Delete { slot: u32, id: JobId, size: usize },
     // A schedule put the copy in `slot`, and is due again.
@@ -62,7 +62,7 @@ pub enum Change {
     Move { slot: u32, sizes: (usize, usize) },
     // The job lost its dead-letter origin or a wait for a group, so its full record is now `bytes` bytes smaller.
     Shrunk { slot: u32, bytes: usize },
-    // The reservation of a job with limited tries ended because the worker released the job or was lost.
+    // A reservation of a job with limited tries was lost, or the job was put with earlier failed tries.
     Retry(u32),
     Priority(u32),
     // The key with this number outlives its job.

@@ -44,7 +44,7 @@ pub enum StoredChange {
     Lease(u32, Time),
     Release { pri: Priority, delay: Span, due: Time, count: u32, fails: u8 },
     Bury { pri: Priority, order: u64, count: u32, fails: u8 },
-    // The worker released the job or was lost. A zero `delay` makes the job ready.
+    // A reservation was lost, or the job was put with earlier failed tries. A zero `delay` makes the job ready.
     Retry { fails: u8, delay: Span, due: Time },
     Priority(Priority),
     Scheduled { due: Time, count: RunCount },

@@ -434,7 +434,7 @@ impl Model {
         before
     }
 
-    /// Deletes a job. Only the holder can delete a reserved job.
+    /// Deletes a job. Only the holder can delete a reserved job. The previous holder cannot delete a revoked job.
     pub fn delete(&mut self, client: ClientId, id: JobId) -> bool {
         let Some(job) = self.job(id) else { return false };
         if matches!(job.place, Place::Reserved { by, .. } if by != client) || self.is_revoked(id, client) {

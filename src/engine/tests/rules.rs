@@ -2,7 +2,7 @@
 
 use super::super::*;
 
-/// An engine with a clock. Its methods check all invariants when time passes or events are taken.
+/// An engine with a clock. [`Queue::pass`] and [`Queue::news`] check all invariants.
 struct Queue {
     engine: Engine,
     now: Time,

@@ -84,7 +84,7 @@ fn recorded(kind: Kind, seed: u64) -> (Stage, Calls, Result<(), String>) {
     (stage, calls, result)
 }
 
-/// Describes the shortest sequence of calls that reproduces a problem.
+/// Shortens a sequence of calls that reproduces a problem, and describes the result.
 pub(super) fn explained(stage: &Stage, calls: Calls) -> String {
     let calls = shortened(calls, || true, |fewer| play_list(stage, fewer).is_err());
     let problem = play_list(stage, &calls).err().unwrap_or_default();

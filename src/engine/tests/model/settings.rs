@@ -70,7 +70,7 @@ impl Model {
         rules.taken += 1;
     }
 
-    /// Counts a failed try of a job whose reservation was lost or released. Returns `true` if no tries are left.
+    /// Counts a failed try of a job that its holder lost, released or failed. Returns `true` if no tries are left.
     pub(super) fn is_last_try(&mut self, id: JobId) -> bool {
         let Some(tries) = self.tries(id) else { return false };
         let failure = self.extended.failures.entry(id).or_default();
