@@ -510,7 +510,7 @@ impl Model {
         }
     }
 
-    /// Restarts the server with its log. The model cannot predict the last ID, the number of jobs put since the restart,
+    /// Restarts the server with its log. The model cannot predict the last ID, the number of jobs put since then,
     /// or the order of tubes, so it copies them from `engine`.
     #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn restart(&mut self, engine: &Engine, now: Time) {
