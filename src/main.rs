@@ -125,8 +125,8 @@ fn with_log(program: &str, started: io::Result<()>, work: impl FnOnce() -> ExitC
     }
 }
 
-/// `report` is called with `None` once the server is listening, or with a message if the server cannot start. With
-/// `reopens`, SIGHUP reopens the log instead of stopping the server.
+/// Calls `report` with a message on failure. Outside a cluster, also calls `report` with `None` once the server is
+/// listening. With `reopens`, SIGHUP reopens the log instead of stopping the server.
 fn run(settings: Settings, reopens: bool, mut report: impl FnMut(Option<&str>)) -> ExitCode {
     start_and_serve(settings, reopens, &mut report).unwrap_or_else(|(code, problem)| {
         log::error!("{problem}");

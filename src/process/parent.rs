@@ -90,8 +90,8 @@ impl Drop for PidFile {
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
-    /// Fails unless the file is open. Must be called before this process opens files, because one of them could get the
-    /// same number.
+    /// Fails if the file is not open or is a listening socket. Must be called before this process opens files, because
+    /// one of them could get the same number.
     #[allow(unsafe_code)]
     pub fn claim(number: RawFd) -> io::Result<ReadyFile> {
         // SAFETY: the borrow is used only for system calls in this function, and does not close the file. If the file

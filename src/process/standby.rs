@@ -104,8 +104,8 @@ impl Follower {
     }
 }
 
-/// Starts a server that has no queue and reports the standby role on the HTTP addresses. If a relay listens on the TCP
-/// addresses, this server uses a separate port.
+/// Starts the status server if there are HTTP addresses. It has no queue, and reports the standby role on these
+/// addresses. If a relay listens on the TCP addresses, the status server uses a separate port.
 fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// The maximum size of a shared buffer in bytes. A buffer is freed only when all its bytes have been sent. Without this
-/// limit, a single buffer of a slow client could grow forever.
+/// The maximum size of a buffer for short replies in bytes. A buffer is freed only when all its bytes have been sent.
+/// Without this limit, a single buffer of a slow client could grow forever.
 const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
-/// A buffer with at least this many free bytes gets another reply. A longer reply can make the buffer exceed [`CHUNK`].
+/// A buffer with more free bytes than this gets another reply. A longer reply can make the buffer exceed [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 /// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;

@@ -105,13 +105,13 @@ impl Dialogue {
         })
     }
 
-    /// Decodes only frequent requests. A body can stay in `bytes` until [`Request::own`] copies the body.
+    /// Decodes only frequent beanstalk requests. A body can stay in `bytes` until [`Request::own`] copies the body.
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         let Dialogue::Beanstalk(decoder) = self else { return None };
         decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
     }
 
-    /// Returns a buffer of at most `room` bytes, into which the server can read the rest of a body.
+    /// Returns a buffer into which the server can read more bytes of a body. Allocates at most `room` bytes.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         match self {
             Dialogue::Http(decoder) => decoder.gap(room),
@@ -270,7 +270,7 @@ impl Flow {
     }
 }
 
-/// Ends the wait of a client that has half-closed its connection. Returns `true` if the client was waiting.
+/// Ends the wait of a client that half-closed its connection or sent data. Returns `true` if the client was waiting.
 pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     let Context { engine, registry, host, client, now, .. } = context;
     let waited = !engine.hurry(*client, *now) && engine.cancel_wait(*client);

@@ -73,7 +73,7 @@ pub fn check(command: &impl ProtocolCommand, id: Option<CommandId>, at: &mut usi
     Some(made)
 }
 
-/// Checks the rights to a job's tube. If the job does not exist, the right to at least one tube suffices.
+/// Checks the client's rights to the job's tube. If the job does not exist, sufficient rights to any tube are enough.
 fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
     let Some(job) = id.and_then(|id| engine.any_job(id)) else {
         let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);

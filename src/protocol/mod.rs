@@ -239,7 +239,7 @@ impl LogSubject {
     }
 }
 
-/// Invalid commands have no ID and are not counted.
+/// Commands without an ID are not counted. Most invalid commands have no ID.
 type Decoded<C> = (Option<CommandId>, C);
 
 trait ProtocolCommand: Sized {

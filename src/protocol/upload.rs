@@ -106,7 +106,7 @@ impl Upload {
     }
 }
 
-/// A command, and its incomplete body, which ends with CR LF.
+/// A command, and its incomplete body, which CR LF must follow.
 #[derive(Debug)]
 pub struct Arriving<C> {
     pub command: C,

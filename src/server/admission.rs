@@ -21,7 +21,7 @@ pub enum Refusal {
     Address,
     Files,
     Memory,
-    /// Must be the last variant, because the listener uses its number as the size of an array.
+    /// Must be the last variant, because the listener derives the size of an array from its number.
     Unauthenticated,
 }
 
@@ -47,7 +47,7 @@ const EXTRA_HTTP: usize = 16;
 const LOCAL_HTTP: usize = 8;
 
 /// For this long after the limit is exceeded, connections that have sent a request are not evicted if enough other
-/// connections can be evicted. Connections without a request are spared for a shorter time.
+/// connections can be evicted. For a shorter time, new connections without a request are evicted last.
 const CROWDED: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -136,8 +136,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Stops counting the excess connections among `own`, the connections of `thread`. Returns their numbers, and the
-    /// caller must close them. Excess connections of other threads count until those threads evict or update them.
+    /// Stops counting the excess connections among `own`, the connections of `thread`, and returns their numbers. The
+    /// caller must close them. Excess connections of other threads count until those threads call this function.
     pub fn evict_http(&self, thread: usize, own: &[HttpConnection], now: Instant) -> Vec<usize> {
         let http = &mut *self.http.lock();
         http.seen.retain(|(of, _)| *of != thread);

@@ -79,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time after a command, 1 ns later: reading the clock costs more, and a command takes over 1 ns.
+    /// Returns the time after a command. `System` adds 1 ns: reading the clock costs more, and a command takes longer.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),

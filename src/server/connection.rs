@@ -500,7 +500,7 @@ impl Connection {
         }
     }
 
-    /// In [`Stage::Clear`], the caller sends the replies. Returns `true` if the outbox has output to send.
+    /// If the stage remains [`Stage::Clear`], the caller sends the replies. Returns `true` if the outbox has output.
     fn hand_over(
         &mut self,
         batch: Batch,
@@ -549,7 +549,7 @@ impl Connection {
         has_output
     }
 
-    /// Ends the wait of a half-closed client. Returns `false` if a pending event will end the wait.
+    /// Ends the wait of a client that half-closed its connection or sent data. Returns `false` if an event will end it.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

@@ -25,7 +25,7 @@ pub struct Tags {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagged {
     New(JobId),
-    // `raised` is the new priority of the existing job, if the duplicate was more urgent.
+    // `raised` is the new priority of the existing job if the duplicate has raised it.
     Duplicate { id: JobId, state: State, raised: Option<Priority> },
     // The ID of an ended job whose key has not expired.
     Ended(JobId),
@@ -63,7 +63,7 @@ impl Engine {
         self.clients.mark_producer(client);
     }
 
-    /// If a job with the same key exists, the submission joins the existing job.
+    /// If a job with the same key exists, the submission joins that job, or is refused if the key is a `DedupKey::Id`.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -105,7 +105,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Puts a job and waits for its outcome. Removes the job if `wait` ends without an outcome or a reservation.
+    /// Puts a job, and starts the wait for its outcome. If `wait` ends while the job is unreserved, the job is removed.
     pub fn run(
         &mut self,
         client: ClientId,

@@ -1,6 +1,6 @@
 //! The settings of glibc's malloc, and our own allocator for programs with musl, whose malloc is slow. By default,
-//! glibc raises its mmap threshold when a large block is freed, and then allocates large blocks from a heap. A heap
-//! returns no memory below a live block, so the memory of a queue with many jobs would never return to the system.
+//! glibc raises its mmap threshold when a large block is freed, and then allocates large blocks from a heap. A heap by
+//! itself returns no memory below a live block, so the memory of a queue with many jobs would not return to the system.
 
 #[cfg(all(target_arch = "x86_64", any(target_env = "musl", all(target_env = "gnu", test))))]
 #[allow(unsafe_code)]
@@ -46,7 +46,7 @@ pub fn configure(is_limited: bool) {
 #[cfg(not(target_env = "gnu"))]
 pub fn configure(_is_limited: bool) {}
 
-/// Returns free memory below live blocks to the system. Delays other allocations by some milliseconds per 100 MB.
+/// Returns free memory below live blocks to the system. Delays other allocations by a few milliseconds per 100 MB.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub const GIVE_BACK: Option<fn()> = Some(|| {

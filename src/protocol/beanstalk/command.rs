@@ -16,7 +16,7 @@ use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolComm
 
 /// The maximum size of a job's tags in bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
-/// The maximum size of the settings of a tube in bytes, excluding tube names.
+/// The log bytes to claim for the settings of a tube, in addition to the bytes for any change and the tube names.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
 /// Returns the maximum size of a job's tags in bytes, in memory and in the binlog.
@@ -43,7 +43,7 @@ pub enum Command {
     Put { job: NewJob, tags: Option<Box<Tags>> },
     // A put without tags. The body is still in the input buffer.
     PutInPlace { job: NewJob<InPlace> },
-    // An invalid command with a body. `is_producer` means that the client counts as a producer, as in beanstalkd.
+    // A refused command with a body. `is_producer` means that the client counts as a producer, as in beanstalkd.
     Refused { reply: &'static [u8], is_producer: bool },
     Peek(JobId),
     PeekNext(State),
@@ -124,7 +124,7 @@ impl Command {
         }
     }
 
-    /// Returns `true` if the log has no space for the record of the command. Otherwise, claims the space.
+    /// Claims log space, except for puts, moves and long commands. Returns `true` if there is not enough space.
     pub fn lacks_log_room(&self, engine: &mut Engine) -> bool {
         use Command::*;
         let names = match self {

@@ -1,6 +1,6 @@
-//! Extensions to beanstalkd's protocol: their words, the tags of a `put`, and the text form of tube settings. The
-//! commands and tags of a disabled extension behave as in beanstalkd. Tags follow the numbers, in any order. If the
-//! first word after the numbers is not a known tag, the body is interpreted as commands, as in beanstalkd.
+//! Extensions to beanstalkd's protocol: their words, the tags of a `put`, and the text form of tube settings. Commands
+//! and tags of a disabled extension are unknown, as in beanstalkd. Tags follow the numbers of a `put`, in any order. If
+//! the first word after the numbers is not a known tag, the body is interpreted as commands, as in beanstalkd.
 
 use crate::engine::{DedupKey, GroupTag, Name, Rate, Recurrence, Span, Tags, Tie, TubeSettings, MAX_REASON, MAX_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, push_tube_name, tube_name, unquote, upto, MAX_QUOTED_NAME};
@@ -201,7 +201,7 @@ fn read_tag(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// Returns `true` if the tags are valid for a schedule, which needs a key and has no dependencies or failed tries.
+/// Returns `true` if the tags are valid for a schedule: a key, and no dependencies, failed tries or failure reason.
 fn may_recur(tags: &Tags) -> bool {
     let is_independent = tags.options.groups.iter().all(|tag| tag.tie == Tie::Member);
     tags.options.dedup_key != DedupKey::None
@@ -220,7 +220,7 @@ fn read_cron(value: &[u8]) -> Option<Name> {
     matches!(Recurrence::parse(&text), Some(Recurrence::Minutes(_))).then(|| Name::from(&*text))
 }
 
-/// Fails if the group was added before, because a job that waits for its own group would wait forever.
+/// Fails for an invalid name, too many groups, or a repeated group: a job that waits for its own group waits forever.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
     let is_new = tags.options.groups.iter().all(|tag| tag.name != name);

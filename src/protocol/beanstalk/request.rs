@@ -68,7 +68,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes a valid reserve, delete, or untagged put, and does not copy the body. Leaves all other input unread.
+    /// Decodes a complete reserve, delete, or short untagged put without copying the body. Leaves other input unread.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.
@@ -190,7 +190,7 @@ impl Line {
         }
     }
 
-    /// `is_whole` is `true` if CR LF follows the body. `body` is `None` if memory was exhausted.
+    /// `is_whole` is `true` if CR LF follows the body. `body` is `None` if it was skipped or memory was exhausted.
     fn with_body(self, is_whole: bool, body: Option<Body>) -> Decoded<Command> {
         match (self, body) {
             (line, _) if !is_whole => line.refuse(reply::EXPECTED_CRLF),

@@ -35,7 +35,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
-        // This check also claims space in the log. The commands above claim the space themselves.
+        // This check also claims log space. For puts, moves and long commands, the engine claims the space.
         ref other if other.lacks_log_room(engine) => reply::words(out, reply::OUT_OF_MEMORY),
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri, delay, dead_from } => {

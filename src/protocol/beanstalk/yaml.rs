@@ -220,7 +220,7 @@ pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     yaml.0
 }
 
-/// Adds `lines` as one object, and returns the number of added bytes.
+/// Adds the dictionary `lines` to the list, without the first line, `---`. Returns the number of added bytes.
 pub fn push_item(list: &mut Output, lines: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();

@@ -1,4 +1,4 @@
-//! The table of text commands, and their parser. Names are case-insensitive, and spaces separate words.
+//! The table of text commands, and their parser. Command names are case-insensitive, and spaces separate words.
 
 use super::reply::{from_word, push_word};
 use crate::access::Need;
@@ -116,7 +116,7 @@ fn line_about(code: &[u8], text: &[u8], word: &[u8]) -> AdminCommand {
     AdminCommand::Wrong(line.into())
 }
 
-/// A single size applies to all three priorities. A missing, zero or negative size means unlimited.
+/// A single size applies to all three priorities. A missing, invalid, zero or negative size means unlimited.
 fn maxqueue(args: &[&[u8]]) -> Option<AdminCommand> {
     let (name, sizes) = args.split_first()?;
     let size =

@@ -1,5 +1,5 @@
 //! The lists of the text protocol. A long list is sent in parts, between which the server executes commands of other
-//! clients. Jobs and functions that appear or disappear between two parts may be omitted.
+//! clients. Entries that appear or disappear between two parts may be omitted.
 
 use super::admin::ListKind;
 use super::reply::{push_handle, push_line, push_name, push_word};
@@ -31,7 +31,7 @@ pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mu
     progress
 }
 
-/// Returns the unique ID of a job: a name, the UUID of a Workq job, or `-` if the body identifies the job.
+/// Returns the unique ID of a job: a name, the UUID of a Workq job, `-` if the body identifies the job, or nothing.
 pub fn unique(unique: &DedupKey) -> Vec<u8> {
     match unique {
         DedupKey::None => Vec::new(),

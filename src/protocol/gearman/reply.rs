@@ -14,7 +14,7 @@ pub fn packet_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// The code is libgearman's error name without the prefix `GEARMAN_`.
+/// The code is libgearman's error name without the prefix `GEARMAN_`, if libgearman has a name for the error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     pub code: &'static str,
@@ -41,7 +41,7 @@ pub const NO_RESULT_JOB: Fault = fault("JOB_NOT_FOUND", "Job given in work resul
 pub const NO_DATA_JOB: Fault = fault("JOB_NOT_FOUND", "Job does not exist on server");
 pub const NO_EXCEPTION_JOB: Fault = fault("JOB_NOT_FOUND", "An exception was received for a job that does not exist");
 
-// Errors for input on which gearmand closes the connection without a reply, hangs, or continues silently.
+// Errors in cases in which gearmand closes the connection without a reply, hangs, or continues silently.
 pub const UNKNOWN_KIND: Fault = fatal("INVALID_COMMAND", "Unknown packet type");
 pub const FEW_ARGUMENTS: Fault = fatal("INVALID_PACKET", "Not enough arguments");
 pub const LARGE_PACKET: Fault = fatal("ARGUMENT_TOO_LARGE", "Packet is larger than the server takes");
@@ -93,7 +93,7 @@ pub fn status(out: &mut Output, kind: Kind, name: &[u8], figures: [u64; 5]) {
     packet(out, kind, &[name, &text], None);
 }
 
-/// The maximum length of a function or reducer in bytes: libgearman's `GEARMAN_FUNCTION_MAX_SIZE`.
+/// The maximum length of the name of a function or reducer in bytes: libgearman's `GEARMAN_FUNCTION_MAX_SIZE`.
 pub const MAX_FUNCTION: usize = 512;
 /// The maximum length of a unique ID in bytes: `GEARMAN_MAX_UNIQUE_SIZE`. gearmand itself allows one byte less.
 pub const MAX_UNIQUE: usize = 64;

@@ -1,5 +1,5 @@
 //! Decoder for packets and text commands. The first byte distinguishes packets from lines of text, as in gearmand. The
-//! search for arguments stops at the end of the packet, so an error in a packet cannot affect later packets.
+//! search for arguments stops at the end of the packet, so missing arguments are never read from the next packet.
 
 use std::num::NonZeroU64;
 
@@ -143,7 +143,7 @@ impl Decoder {
         }
         match command {
             Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
-            // Without memory for the result, disconnect the worker, so that the job becomes ready again.
+            // Without memory for WORK_* data, disconnect the worker, so that its job becomes ready again.
             _ => self.last(Command::Refused(reply::NO_MEMORY)),
         }
     }

@@ -68,7 +68,7 @@ pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -
 pub struct HttpTarget {
     pub id: Option<JobId>,
     pub tube: Option<Box<[u8]>>,
-    /// The tube to which the command moves jobs or dead letters.
+    /// The tube to which the command moves jobs, or to which the new settings of `tube` move dead letters.
     pub to: Option<Box<[u8]>>,
 }
 

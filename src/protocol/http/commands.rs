@@ -142,7 +142,7 @@ fn done(is_found: bool, what: &str) -> HttpAnswer {
     is_found.then(|| object(|members| members.truth("done", true))).ok_or_else(|| not_found(what))
 }
 
-/// Claims binlog space for a change with a name of `extra` bytes. Fails if the binlog lacks the space.
+/// Claims binlog space for a change with `extra` bytes of names and settings. Fails if the binlog lacks the space.
 fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
     let full = || Failure::new(503, "the binlog has no room for this");
     context.engine.claim_log_room(extra).then_some(()).ok_or_else(full)

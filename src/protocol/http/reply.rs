@@ -16,7 +16,7 @@ pub const TEXT: &str = "text/plain; charset=utf-8";
 pub const BYTES: &str = "application/octet-stream\r\nContent-Disposition: attachment";
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// Headers of every reply. They forbid type guessing, framing, caching, and use by other sites.
+/// Headers of every reply. They forbid type guessing, framing, referrers, caching, and use by other sites.
 const GUARDS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n";
 
@@ -83,7 +83,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
         Denied::Unknown if request.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // Close the connection after a wrong token, to slow down guessing, and after a request whose body stays unread.
+    // Disconnect an unidentified client after a wrong token, to slow down guessing, or if the body stays unread.
     let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
     failure(out, &Failure::new(status, text), &RequestHead { close: request.close || closes, ..request.clone() })
 }
@@ -125,7 +125,7 @@ pub struct RequestHead {
     pub close: bool,
     /// `true` if the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// `None` if the header is missing or duplicated.
+    /// `None` if the header is missing or duplicated, but `localhost` if it is missing in an HTTP/1.0 request.
     pub host: Option<Box<str>>,
     pub origin: Option<Box<str>>,
     /// `true` if the request has the header `X-Beanpole`, which other sites cannot send.

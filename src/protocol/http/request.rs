@@ -92,7 +92,7 @@ impl ProtocolCommand for Request {
         self.action()?.tags()
     }
 
-    /// `true` for a public path, and for a request whose only reply is an error.
+    /// `true` for a public path, and for a request whose end is unknown, because its reply is always an error.
     fn allows_anonymous(&self) -> bool {
         self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
     }
@@ -173,7 +173,7 @@ impl Decoder {
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         let request = self.read(bytes, limits)?;
         self.count += 1;
-        // A request that awaits its body is counted when the body is complete.
+        // The statistics count a request that awaits its body only when the body is complete.
         let id = request.route.filter(|_| !request.awaits_body).map(|route| CommandId::new(FIRST_HTTP, route));
         Some((id, request))
     }

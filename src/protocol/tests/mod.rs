@@ -1,8 +1,8 @@
 //! Tests of long commands, which the server interrupts while other clients change the queue.
 //!
 //! Owns the table of changes, each of which is combined with each command in `rows`. The test limits the work between
-//! two interruptions, checks the queue after each interruption, and finally checks the number of interruptions and the
-//! reply. The test fails if a kind of long command or deferred work does not occur.
+//! two interruptions, checks the queue after many of the interruptions, and finally checks the queue and the reply. The
+//! number of interruptions is also limited. The test fails if a kind of long command or deferred work does not occur.
 
 pub mod pieces;
 mod rows;
@@ -22,7 +22,7 @@ const MORE: u64 = 40;
 
 const MAX_TURNS: usize = 2000;
 
-/// The number of jobs in each state, of additional tubes, and of clients that wait for a job.
+/// The number of jobs in each initial state, of additional tubes, and of clients that wait for a job.
 const SIZE: usize = 8;
 
 /// The kinds of interruptible commands: the protocol, and the name of the command or, for HTTP, the route and the type
@@ -138,8 +138,8 @@ struct World {
 }
 
 impl World {
-    /// Fills tube `t` with jobs in all states. Without `used`, no client uses or watches the tube, so deleting all jobs
-    /// also deletes the tube.
+    /// Fills tube `t` with ready, reserved, delayed and buried jobs. Without `used`, no client uses or watches the
+    /// tube, so deleting all jobs also deletes the tube.
     fn new(used: bool) -> World {
         let mut settings = ProtocolSettings::default();
         settings.http.admin = true;

@@ -1,5 +1,5 @@
 //! Parsed Workq requests, the table of commands, and the parsers. The first failed check determines the error, so the
-//! checks have the order of the original server: number of arguments, size, data, number of flags, each field.
+//! checks run in the original server's order: flag syntax, command, argument count, size, data, flag count, fields.
 
 use super::fields::{self, find};
 use super::reply::{self, Words};

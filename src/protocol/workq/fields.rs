@@ -137,7 +137,7 @@ pub fn push_time(out: &mut Vec<u8>, time: Time) {
     out.push(b'Z');
 }
 
-/// `beanpol` in ASCII, except that the high half of the last byte is UUID version 4, which some clients require.
+/// `beanpol` in ASCII, except that the high nibble of the last byte is 4, the UUID version that some clients require.
 const PREFIX: [u8; 7] = *b"beanpoL";
 /// The eighth byte. Its two low bits are XORed with the two high bits of the job ID.
 const LETTER: u8 = b'e';
@@ -189,7 +189,7 @@ pub fn underive(uuid: &Uuid) -> Option<JobId> {
     derived.then_some(JobId(low & !VARIANT | top << 62))
 }
 
-/// Finds a job by the UUID that the client has chosen or that the server has derived from the job ID.
+/// Finds a job by the UUID that a client has chosen or that the server has derived from the job ID.
 pub fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
     engine
         .find_id(id)

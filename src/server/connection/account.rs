@@ -10,7 +10,7 @@ use crate::engine::LongCommand;
 use crate::protocol::Request;
 use crate::server::space::SpaceRequest;
 
-/// If a connection has more charged input bytes than this, another thread frees the input.
+/// If a connection ends with more charged input bytes than this, another thread frees the input.
 const DISCARDED: u64 = 1 << 20;
 
 const LAST_READS: usize = 16;
@@ -68,7 +68,7 @@ impl Connection {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Reads the remaining input: otherwise, closing a TCP connection would reset it, and replies could be lost.
+    /// Discards input in up to `LAST_READS` reads: otherwise, closing a TCP connection would reset it and lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;
