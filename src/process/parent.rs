@@ -173,7 +173,7 @@ impl Parent {
 }
 
 /// A process of another session cannot have started this process, unless this process has created its own session. A
-/// parent ID of 1 does not prove a change of the parent, because the first process of a container can start servers.
+/// parent ID of 1 does not prove that the parent has changed, because a container's first process can start servers.
 fn is_reparented(parent: Pid) -> bool {
     let session = getsid(None);
     session != Ok(getpid()) && getsid(Some(parent)) != session

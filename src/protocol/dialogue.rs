@@ -1,4 +1,4 @@
-//! The protocol state of a connection. The server accesses the protocols only through the functions in this file.
+//! The protocol state of a connection. Connections use the protocols only through the functions in this file.
 
 use super::guard::Decision;
 use super::text::{upto, MAX_QUOTED_NAME};
@@ -111,7 +111,7 @@ impl Dialogue {
         decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
     }
 
-    /// Returns a buffer into which the server can read more bytes of a body. Allocates at most `room` bytes.
+    /// Returns a buffer into which the server can read more bytes of a body. `room` is the available memory in bytes.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         match self {
             Dialogue::Http(decoder) => decoder.gap(room),

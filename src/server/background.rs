@@ -45,7 +45,7 @@ pub fn run_timer(hub: &Hub) {
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_CHECKS: u32 = 8;
 
-/// Pause after work that is not urgent, so that other threads can take the locks.
+/// The pause after work that is not urgent, so that other threads can take the locks.
 const PORTION: Duration = Duration::from_millis(1);
 
 pub type Run = fn(&Hub, &Durability);

@@ -10,7 +10,7 @@ use nix::time::{clock_gettime, ClockId};
 use crate::engine::{Span, Time};
 
 pub enum Clock {
-    /// Changes of the system's wall clock after startup have no effect.
+    /// Changes to the system's wall clock after startup have no effect.
     System {
         wall: Time,
         anchor: Instant,

@@ -103,7 +103,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// Like [`Engine::watch`], but the client accepts only jobs of the tube with a time to run of at most `limit`.
+    /// Like [`Engine::watch`], but the client accepts only the tube's jobs that have a time to run of at most `limit`.
     pub fn watch_limited(
         &mut self,
         client: ClientId,

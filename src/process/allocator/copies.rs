@@ -3,14 +3,14 @@
 
 use std::arch::global_asm;
 
-/// The linker replaces musl's functions with these symbols.
+/// The linker uses these symbols instead of musl's functions.
 #[cfg(target_env = "musl")]
 macro_rules! names {
     () => {
         ".globl memcpy, memmove\n.type memcpy, @function\n.type memmove, @function\nmemcpy: memmove:"
     };
 }
-/// With other C libraries, only tests call the function, under another name.
+/// With other C libraries, only tests call the copy function, under another name.
 #[cfg(not(target_env = "musl"))]
 macro_rules! names {
     () => {

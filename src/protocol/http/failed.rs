@@ -19,7 +19,7 @@ const MAX_GROUPS: usize = 500;
 /// Engine steps for each job, in addition to the steps for finding the job.
 const STEPS_PER_JOB: u64 = 3;
 
-/// Returns the start of the reason's first line. Jobs with the same summary form a group.
+/// Returns the start of the reason's first line. Jobs in the same tube with the same summary form a group.
 fn summary(reason: &[u8]) -> &[u8] {
     let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
     beginning(line, SUMMARY)

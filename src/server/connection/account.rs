@@ -68,7 +68,7 @@ impl Connection {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Discards input in up to `LAST_READS` reads: otherwise, closing a TCP connection would reset it and lose replies.
+    /// Discards input (up to `LAST_READS` reads): otherwise, closing would reset a TCP connection and could lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;
