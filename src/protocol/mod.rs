@@ -219,7 +219,7 @@ impl<'a> Context<'a> {
 pub struct LogSubject {
     pub id: Option<u64>,
     pub tube: Option<Vec<u8>>,
-    /// `true` if the command affects the used tube. Ignored if `tube` is set.
+    /// `true` if the command applies to the used tube. Ignored if `tube` is set.
     pub uses_tube: bool,
     pub size: Option<usize>,
     /// The remaining arguments. Times are in seconds.

@@ -24,7 +24,7 @@ pub(super) struct Backlog {
     pub(super) rest: Box<[u8]>,
     /// Decoded requests. The first request may have been executed in part.
     pub(super) pending: VecDeque<Request>,
-    /// Charged bytes: `ahead` for unprocessed input, and `uploading` for an incomplete body.
+    /// Charged bytes: `ahead` for unprocessed input and for encryption, and `uploading` for an incomplete body.
     ahead: u64,
     uploading: u64,
     /// The time of the client's last input, recorded while input is charged.
@@ -68,7 +68,7 @@ impl Connection {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Discards input (up to `LAST_READS` reads): otherwise, closing would reset a TCP connection and could lose replies.
+    /// Discards input (up to `LAST_READS` reads): otherwise, closing would reset a TCP connection and may lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;
