@@ -1,5 +1,5 @@
-//! Requests for jobs and for outcomes of jobs, waits, and the release of a disconnected client's jobs. Must not choose
-//! a job (see `matching.rs`), or decide what happens to a returned job (see `completion.rs`).
+//! Reservations, waits for jobs and outcomes, and returns of jobs by connected and disconnected clients. Must not
+//! choose a job (see `matching.rs`), or decide what happens to a returned job (see `completion.rs`).
 //! Enforces promise P10 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
 

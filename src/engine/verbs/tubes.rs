@@ -295,7 +295,7 @@ impl Engine {
         false
     }
 
-    /// Sets the number of jobs, of any priority, at which the tube refuses new jobs of each priority class.
+    /// Sets for each priority class at how many jobs, of any priority, the tube refuses new jobs of this class.
     pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));
@@ -327,7 +327,7 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    /// Returns the length in bytes of the names in the old settings, if any.
+    /// Returns the length in bytes of the names in the replaced settings, or `None` if there were no settings.
     pub(in crate::engine) fn replace_settings(&mut self, number: u32, settings: TubeSettings) -> Option<usize> {
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
         self.tubes.set(number, settings);
