@@ -217,11 +217,10 @@ impl Engine {
     pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
-        let (offset, limit) = (page.offset, page.limit);
-        let end = offset.saturating_add(limit) as u64;
-        if page.state == State::Ready && tube.has_all_ready() && end < self.agenda.steps.left() {
+        let end = page.offset.saturating_add(page.limit).min(tube.ready.len()) as u64;
+        if page.state == State::Ready && tube.has_all_ready() && end <= self.agenda.steps.left() {
             self.agenda.steps.take(end);
-            let slots = tube.ready.in_order(&self.store.jobs).skip(offset).take(limit);
+            let slots = tube.ready.in_order(&self.store.jobs).skip(page.offset).take(page.limit);
             return Page::Jobs(slots.map(|slot| self.store.jobs.view(slot)).collect());
         }
         loop {
@@ -240,15 +239,10 @@ impl Engine {
 
     fn offer_jobs(&mut self, number: u32, page: &mut JobPage) -> Progress {
         let tube = self.tubes.get(number);
-        let is_ready = page.state == State::Ready;
-        let count = if is_ready { tube.ready.len() } else { tube.delayed.len() };
-        if page.from == 0 && (!is_ready || tube.has_all_ready()) && count as u64 <= self.agenda.steps.left() {
-            let mut offer = |slot: u32| page.smallest.offer(key(self.store.jobs.get(slot)));
-            match page.state {
-                State::Ready => tube.ready.iter(&self.store.jobs).for_each(&mut offer),
-                _ => tube.delayed.iter().for_each(|(_, slot)| offer(slot)),
-            }
-            self.agenda.steps.take(count as u64);
+        let (is_ready, count) = (page.state == State::Ready, tube.delayed.len() as u64);
+        if page.from == 0 && !is_ready && count <= self.agenda.steps.left() {
+            tube.delayed.iter().for_each(|(_, slot)| page.smallest.offer(key(self.store.jobs.get(slot))));
+            self.agenda.steps.take(count);
             return Progress::Done;
         }
         while let Some(slot) = self.next_job(&mut page.from) {
