@@ -50,7 +50,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };
-    for _ in 0..MAX_COPIES_OF_LAST {
+    let mut copies = 1;
+    loop {
         let (range, mut next, mut gap) = (HEADER as u64..in_file(&name, to.length(&name))?, None, false);
         let key = RecordKey::new(header.log_id, newest);
         let read = |at, bytes: &mut [u8]| to.read_at(&name, at, bytes);
@@ -60,7 +61,8 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
             true
         });
         in_file(&name, scanned)?;
-        if gap {
+        if gap && copies < MAX_COPIES_OF_LAST {
+            copies += 1;
             // A segment that the server has removed is not needed, so gaps in the copy do not matter.
             match refresh(from, to, &name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -75,7 +77,6 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
             None => Ok(()),
         };
     }
-    Ok(())
 }
 
 fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {

@@ -317,6 +317,17 @@ fn a_copy_contains_only_readable_bytes() {
     assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
 }
 
+#[test]
+fn a_copy_with_a_gap_has_the_announced_segment() {
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    first.extend([0; 64]);
+    push(&mut first, 1, b'N', &2u64.to_le_bytes());
+    let copy = Disk::new(2);
+    back_up(&disk(&[(1, first)]), &copy).expect("a copy");
+    assert_eq!(copy.names(), [name(1), name(2)]);
+}
+
 /// Simulates a server that removes two segments while a backup copies the second segment.
 struct Shrinking(Disk);
 
