@@ -24,7 +24,7 @@ use crate::shared::role::Lease;
 
 const SLICES: usize = 16;
 
-/// The maximum number of writes per flush. The owner sends the rest, so that one connection delays no other thread.
+/// A flush sends pending output at most this many times. The owner sends the rest, so that no other thread is delayed.
 const ROUNDS: usize = 4;
 
 /// Buffers up to this size in bytes are reused: allocating a buffer costs more than executing a batch's commands.
@@ -33,7 +33,7 @@ const KEEP_BUFFER: usize = 512 * 1024;
 /// An outbox that uses more bytes than this is freed on another thread.
 const DISCARDED: u64 = 64 * 1024;
 
-/// Limits on a client's unread event bytes. A client above its limit is disconnected.
+/// Limits on a client's unread output in bytes. A client above its limit is disconnected at the next event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventLimits {
     /// The limit for a socket that accepts data.
@@ -62,7 +62,7 @@ struct OutboxState {
     /// If not 0, nothing is sent and no command is read, for example because records are not durable yet.
     delay_reasons: u32,
     awaiting_space: bool,
-    /// `true` if the owner must be notified when the client's wait ends or all output has been sent.
+    /// `true` if the owner must be notified when it can continue, because a wait has ended or all output is sent.
     resume: bool,
     writer: Writer,
     peer: Peer,
@@ -89,7 +89,7 @@ enum Peer {
 #[derive(Default)]
 struct Unsent {
     output: Output,
-    /// Bytes charged to the memory account. If the client was dropped, `leaving` of these bytes will be freed soon.
+    /// Bytes charged to the memory account. Once the connection has ended, `leaving` of these bytes will be freed soon.
     charged: u64,
     leaving: u64,
     /// The time since which the socket has been full.
@@ -316,7 +316,7 @@ impl Outbox {
         self.state.lock().peer == Peer::Dropped
     }
 
-    /// Returns the number of unacknowledged reply bytes, or `None` if the replies wait for the log.
+    /// Returns the number of unacknowledged output bytes, or `None` if output is delayed or a command waits for log space.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
         (state.delay_reasons == 0 && !state.awaiting_space).then(|| state.length() + self.stream.unsent())
@@ -379,7 +379,7 @@ impl Outbox {
         }
     }
 
-    /// Leaves an empty buffer in `spare`. Returns `false` if the peer has disconnected.
+    /// Moves the emptied buffer to `spare` if `spare` has no buffer. Returns `false` if the connection is broken.
     pub fn flush(&self, spare: &mut Output) -> bool {
         self.flush_locked(self.state.lock(), spare)
     }

@@ -20,7 +20,7 @@ use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 /// With `-f0`, records on which no reply depends are synced after at most this time.
 const MAX_UNSYNCED: Duration = Duration::from_millis(50);
 
-/// More unsynced bytes start a sync even while other syncs are running.
+/// While syncs are running, another sync begins if they leave at least this number of bytes unsynced.
 const EARLY_SYNC_BYTES: u64 = 32 * 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -227,8 +227,8 @@ impl Durability {
         is_due
     }
 
-    /// Returns `true` if a sync may begin. While other syncs run, a new sync must write at least [`EARLY_SYNC_BYTES`]
-    /// or release more replies than the running syncs, because fewer and larger syncs serve more clients.
+    /// Returns `true` if a sync may begin. While some syncs run, but fewer than the maximum, a new sync must write
+    /// at least [`EARLY_SYNC_BYTES`] or release more replies than they do: fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {
@@ -260,7 +260,7 @@ impl Durability {
         let _ = is_written && self.wal.sync(access);
         self.wal.check(access);
         let released = self.release(spare);
-        // Segment maintenance may have waited for this sync, and a failed disk must be retried even without clients.
+        // Segment maintenance may have waited for this sync. Writes to a failed disk are retried even without clients.
         if access.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }
@@ -286,7 +286,7 @@ impl Bell {
         self.armed.load(Ordering::Acquire)
     }
 
-    /// Does nothing if an earlier time is scheduled.
+    /// Schedules the time `at`, unless an earlier time is scheduled. If the earlier time has passed, wakes a thread.
     pub fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
         let mut state = self.state.lock();
@@ -309,7 +309,7 @@ impl Bell {
         }
     }
 
-    /// Returns `false` if the thread must end. Each [`Bell::ring_by`] causes another check of `may_continue`.
+    /// Returns `false` if the thread must end. Once the time has passed, each [`Bell::ring_by`] rechecks `may_continue`.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -1,5 +1,5 @@
-//! Functions for programs that embed the server: statistics, which are read from the engine without a connection, and
-//! the deletion of all jobs. Must not depend on a protocol.
+//! Functions for programs that embed the server: statistics and lists of tubes and jobs, which are read from the engine
+//! without a connection, and the deletion of all jobs. Must not depend on a protocol.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub struct ServerStats {
     pub connections: usize,
     /// The number of clients that are waiting for a job.
     pub waiting: usize,
-    /// The memory used for jobs, tubes, watches and buffers, in bytes.
+    /// The memory used for jobs, tubes, watches, the history and buffers, in bytes.
     pub memory: u64,
-    /// `true` if the server refuses new jobs, because of [`Server::drain`] or a signal.
+    /// `true` if the server refuses new jobs, because of [`Server::drain`], a signal or a client's command.
     pub is_draining: bool,
 }
 

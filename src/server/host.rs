@@ -42,7 +42,7 @@ pub struct Process {
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
-/// The minimum interval between measurements, because counting many open files is slow.
+/// The minimum interval between measurements of memory and open files. Counting many open files is slow.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Process {
@@ -135,11 +135,11 @@ fn identity() -> String {
     }
 }
 
-/// The exit code of beanstalkd, and the reason why the process could not change its user.
+/// The exit code of beanstalkd, and the reason why the process could not make its directory or change its user.
 pub type UserError = (u8, String);
 
-/// Restricts the process before threads exist: programs that it executes cannot gain privileges, and other users cannot
-/// access new files unless the mode is set explicitly. A program that embeds the server can set its own restrictions.
+/// Restricts the process before threads exist: programs that it executes cannot gain privileges, and its umask denies
+/// all access to others and write access to the group. A program that embeds the server can set its own restrictions.
 pub fn harden() {
     if let Err(error) = system::forbid_privileges() {
         log::warn!("privileges of other programs cannot be given up: {error}");
@@ -201,7 +201,7 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     }
 }
 
-/// Switches to the user. Also drops all supplementary groups and capabilities permanently.
+/// Switches to the user and its group, and drops supplementary groups. Unless the user is root, drops all capabilities.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
         // The process already runs as this user, and may lack the permission to switch.

@@ -1,6 +1,6 @@
-//! The engine, its lock, and the turn. A turn is one use of the engine: lock the engine, process due deadlines, run
-//! commands, collect the events, unlock, and only then send to other clients and set the alarm. Must not hold the
-//! engine's lock during I/O or logging.
+//! The engine, its lock, and the turn. A turn is one use of the engine: lock the engine, process due deadlines and
+//! deferred work, run commands, collect the events, unlock, and only then set the alarm and send events to other
+//! clients. Must not hold the engine's lock during I/O or logging.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
