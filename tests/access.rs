@@ -39,7 +39,7 @@ mod access {
     }
 
     impl Guarded {
-        /// Starts a server whose access file contains `lines`, followed by a line for the operator.
+        /// Starts a server whose access file contains a line for the operator, followed by `lines`.
         fn start(lines: &str) -> Guarded {
             Guarded::start_by(lines, |config| Server::with(config).expect("a server"))
         }
@@ -133,7 +133,7 @@ mod access {
             self.line()
         }
 
-        /// Returns the body of the reply `OK <bytes>`.
+        /// Sends `line`. Returns the body of the reply `OK <bytes>`, including the line ending after the body.
         fn body(&mut self, line: &str) -> String {
             let answer = self.ask(line);
             let size = answer.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {answer}"));

@@ -316,7 +316,7 @@ impl Outbox {
         self.state.lock().peer == Peer::Dropped
     }
 
-    /// Returns the number of unacknowledged output bytes, or `None` if output is delayed or a command waits for log space.
+    /// Returns the number of unacknowledged output bytes, or `None` if output is delayed or a command lacks log space.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
         (state.delay_reasons == 0 && !state.awaiting_space).then(|| state.length() + self.stream.unsent())

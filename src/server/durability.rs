@@ -309,7 +309,7 @@ impl Bell {
         }
     }
 
-    /// Returns `false` if the thread must end. Once the time has passed, each [`Bell::ring_by`] rechecks `may_continue`.
+    /// Returns `false` if the thread must end. Once the time is past, each [`Bell::ring_by`] rechecks `may_continue`.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

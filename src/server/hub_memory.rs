@@ -10,7 +10,7 @@ const EVENTS_FACTOR: usize = 16;
 /// Bytes of unread events that are allowed when all memory is used.
 const MIN_EVENTS: usize = 16 << 10;
 
-/// Like `MIN_EVENTS`, for a client whose socket is full while all buffers exceed their share of memory.
+/// Like `MIN_EVENTS`, for a client whose socket is full while the buffers together exceed their share of memory.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
 /// The maximum number of values that the timer thread frees between two checks for deadlines. Freeing may be slow.

@@ -1,5 +1,5 @@
 //! Listener threads, one per listening address. Each blocks in `accept`, and hands connections to pool threads or
-//! rejects them. If file descriptors or memory run out, a listener thread waits and tries again.
+//! rejects them. If a lack of descriptors or memory prevents even a rejection, the thread waits and tries again.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -18,7 +18,7 @@ use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 use crate::shared::lock_order::LeafMutex;
 
-/// The pause if there is not even enough memory, or no free descriptor, to reject a connection.
+/// The pause if a lack of descriptors or memory prevents even the rejection of a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The number and the interval of checks while a listener waits for the number of unauthenticated clients to fall.

@@ -62,7 +62,7 @@ pub struct Memory {
     /// Excludes the bytes of incomplete bodies.
     buffers: AtomicU64,
     uploads: AtomicU64,
-    /// Bytes of `buffers` that belong to dropped connections.
+    /// Bytes of `buffers` that belong to ended connections.
     leaving: AtomicU64,
     /// The peak of the account since the allocator last returned memory.
     peak: AtomicU64,
@@ -109,7 +109,7 @@ impl Memory {
         self.engine.load(Ordering::Relaxed) + self.buffers()
     }
 
-    /// Excludes the bytes of dropped connections.
+    /// Excludes the bytes of ended connections.
     pub fn waiting(&self) -> u64 {
         let waiting = self.buffers.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed);
         waiting.saturating_sub(self.leaving.load(Ordering::Relaxed))
@@ -214,7 +214,7 @@ impl Memory {
             self.exhausted.store(false, Ordering::Relaxed);
             return;
         }
-        // Check again only from time to time, because other programs may have freed memory.
+        // Other programs may have freed memory, so check again, but only from time to time.
         if self.exhausted.load(Ordering::Relaxed) && !self.is_due() {
             return;
         }

@@ -66,7 +66,7 @@ use crate::shared::system;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StartError {
-    /// The exit code of beanstalkd for this error.
+    /// The exit code, which is that of beanstalkd if beanstalkd has a code for this error.
     pub code: u8,
     message: String,
 }
@@ -82,7 +82,7 @@ impl std::error::Error for StartError {}
 /// The number of descriptors for files that the binlog and reloads open after startup.
 const LOG_DESCRIPTORS: usize = 8;
 
-/// The number of recounts if too few descriptors seem free: a connection can have a descriptor before it is counted.
+/// The maximum number of counts of descriptors. A descriptor may be counted before its connection, so count again.
 const COUNTS: usize = 20;
 const COUNT_AGAIN: Duration = Duration::from_millis(5);
 
@@ -338,14 +338,14 @@ impl Server {
         self.places.iter().map(name).collect()
     }
 
-    /// Starts drain mode: the server permanently refuses new jobs and serves everything else. With
-    /// [`Config::ends_when_drained`], the server stops when no ready, delayed or reserved jobs are left.
+    /// Starts drain mode: until a client sends `undrain`, the server refuses new jobs but serves everything else.
+    /// With [`Config::ends_when_drained`], the server stops when no ready, delayed or reserved jobs are left.
     pub fn drain(&self) {
         self.hub.drain();
     }
 
     /// Reloads the configured tube, access and certificate files. Existing connections keep their certificate. Clients
-    /// that the new access file does not admit are disconnected; all other clients get their new rights soon
+    /// that lose their name, their credential or a right are disconnected; all other clients get their new rights soon
     /// afterwards.
     ///
     /// Returns a one-line error message on failure. If the certificate or access file is invalid, nothing changes. If
@@ -376,7 +376,7 @@ impl Server {
         self.hub.shutdown.is_complete()
     }
 
-    /// Waits until the server has stopped because of a client's request or [`Server::stop`].
+    /// Waits until the server has stopped, for example because of a client's request or [`Server::stop`].
     pub fn wait(&self) {
         self.hub.shutdown.wait_for(ShutdownStage::Complete);
     }

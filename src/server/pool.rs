@@ -128,7 +128,7 @@ impl PoolThread {
         })
     }
 
-    /// Serves one queued connection between polls, so a client with one command waits for at most one other connection.
+    /// Serves one queued connection between polls, so a client with one command waits for only one queued connection.
     pub fn run(mut self: Box<Self>, relief: &Relief) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
@@ -203,7 +203,7 @@ impl PoolThread {
         if std::mem::take(&mut self.scratch.is_shared) && !self.scratch.joined.is_empty() {
             self.run_shared();
         }
-        // Later messages wait until connections have been served and changes have been written to the log.
+        // The messages after the first `MANY_ACTIVE` wait, so that connections can be served and changes be written.
         let messages = if has_messages { self.inbox.len() } else { 0 };
         self.scratch.turn.step_divisor = (messages / MANY_ACTIVE) as u64;
         for _ in 0..messages.min(MANY_ACTIVE) {

@@ -1,5 +1,5 @@
 //! Signals that control a running server. SIGTERM and SIGINT stop the server. SIGHUP reopens the log and reloads files;
-//! if there is nothing to reload, SIGHUP stops a server without a service manager. SIGUSR1 refuses new jobs.
+//! if there is nothing to reopen or reload, it stops a server that has no service manager. SIGUSR1 starts drain mode.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ pub fn catch(reopens: bool) -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
-/// Stop signals. A process must check for them before it replaces itself, because the new process does not get them.
+/// Stop signals. A process must check for them before it replaces its program: the new program does not get them.
 #[derive(Default)]
 pub struct StopRequests {
     received: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ impl StopRequests {
         Ok(requests)
     }
 
-    /// Returns `true` if the process must end. Any later signal ends it immediately.
+    /// Returns `true` if the process must end. Any later stop signal ends it immediately.
     pub fn last_check(&self) -> bool {
         self.replacing.store(true, Ordering::SeqCst);
         self.received.load(Ordering::SeqCst)

@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// Returns the sent bytes that the peer has not acknowledged (TCP) or read (Unix), or 0 if unknown.
+    /// Returns the number of sent bytes that the peer has not acknowledged (TCP) or read (Unix), or 0 if unknown.
     #[allow(unsafe_code)]
     pub fn unsent(&self) -> usize {
         let mut count: nix::libc::c_int = 0;
@@ -98,7 +98,7 @@ impl PeerAddress {
         PeerAddress { ip: Some(address.ip()), port: address.port(), scope, is_tls }
     }
 
-    /// Returns the IP address. An IPv4 client of an IPv6 listener has an IPv4 address.
+    /// Returns the IP address, or `None` for a Unix socket. An IPv4 client of an IPv6 listener has an IPv4 address.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip.map(|ip| ip.to_canonical())
     }
@@ -154,7 +154,7 @@ impl Bound {
         self.socket.local_addr().ok().and_then(|address| address.as_socket())
     }
 
-    /// Replaces a socket file on which no server listens. `mode` is the file mode.
+    /// Binds a socket and listens. Replaces a socket file on which no server listens. `mode` is the file mode.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         SockAddr::unix(path)?; // No client could connect to a longer path.
         let place = FilePlace::find(path)?;

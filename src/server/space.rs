@@ -10,7 +10,7 @@ use crate::binlog::{Journal, Storage};
 use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
-/// The interval at which a failing or full disk is retried.
+/// The interval between attempts to write to a failing or full disk.
 pub const RETRY: Duration = Duration::from_millis(250);
 
 /// The interval at which the existence of all segments is checked.
@@ -136,8 +136,8 @@ impl Space {
         some.into_iter().for_each(|(_, outbox)| outbox.has_space());
     }
 
-    /// `retry` means that the disk must be retried soon. `portion` limits the bytes created at once for several
-    /// commands.
+    /// `retry` shortens the interval between maintenance tasks from [`CHECK`] to [`RETRY`]. `portion` limits the bytes
+    /// created at once for several commands.
     pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
         loop {

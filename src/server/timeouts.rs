@@ -20,7 +20,7 @@ const HTTP_REST: Duration = Duration::from_secs(60);
 /// This many unread reply bytes extend the limit by one second.
 const MIN_RATE: usize = 16 * 1024;
 
-/// A new connection without a request is not evicted for this long.
+/// For this long, a new connection, or a connection whose client has just received a reply, is evicted last.
 const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);

@@ -107,7 +107,7 @@ pub const SESSION_COST: u64 = 4096;
 /// The memory in bytes for keys, hashes and the reply during a handshake, in addition to the received data.
 const HANDSHAKE_COST: u64 = 4096;
 
-/// The number of plaintext bytes that are encrypted before a write: several full records.
+/// The maximum number of plaintext bytes that are encrypted before a write: several full records.
 const SEAL: usize = 64 * 1024;
 
 const READ: usize = 64 * 1024;
@@ -365,7 +365,7 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
     Ok(())
 }
 
-/// Writes until the socket is full. Fails if the lease has ended. Returns the number of sent bytes.
+/// Writes all bytes, or until the socket is full. Fails if the lease has ended. Returns the number of sent bytes.
 fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {

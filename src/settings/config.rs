@@ -104,11 +104,11 @@ pub struct Config {
     pub http: Vec<Address>,
     /// The port for addresses in `http` that specify no port. 0 means any free port.
     pub http_port: u16,
-    /// A file whose first line is the token that HTTP clients must send. `None` means that no token is required.
+    /// A file whose first line is the token that HTTP clients must send. Without it, only `access` can require tokens.
     pub http_token: Option<PathBuf>,
     /// Settings of individual protocols, such as the maximum size of a Gearman packet.
     pub protocols: crate::protocol::ProtocolSettings,
-    /// Stops the server when no jobs are left after a call to [`crate::Server::drain`].
+    /// Stops the server when no ready, delayed or reserved jobs are left after a call to [`crate::Server::drain`].
     pub ends_when_drained: bool,
     /// The prefix of Gearman job handles. `None` means `H:` and the host name.
     pub handle_prefix: Option<String>,
@@ -135,7 +135,7 @@ pub struct Config {
     pub threads: usize,
     /// The directory of the binlog. `None` means that jobs exist only in memory.
     pub log_folder: Option<PathBuf>,
-    /// The segment size and the sync mode of the binlog.
+    /// The segment size and the sync mode of the binlog, and the treatment of damaged records.
     pub log: BinlogSettings,
     #[doc(hidden)]
     /// In a cluster, the lease that permits the server to reply to clients.
@@ -145,25 +145,25 @@ pub struct Config {
     pub role: Option<std::sync::Arc<crate::shared::role::RoleBoard>>,
     /// The maximum size of a body, in bytes.
     pub max_job_size: u32,
-    /// The maximum number of connections. Additional clients receive `OUT_OF_MEMORY` and are disconnected.
+    /// The maximum number of connections. Additional clients receive an error and are disconnected.
     pub max_connections: usize,
     /// The maximum number of TCP connections from one IP address, at least 1. `None` means no limit. Additional clients
-    /// receive `OUT_OF_MEMORY` and are disconnected.
+    /// receive an error, such as `OUT_OF_MEMORY`, and are disconnected.
     pub max_connections_per_address: Option<usize>,
     /// The number of seconds after which a client is disconnected if it neither sends nor reads anything. `None` means
     /// never. Clients that wait for jobs or have reserved jobs are exempt. With a manual clock, all clients are exempt.
     pub idle_timeout: Option<u32>,
     /// The settings of TCP keepalive, for the detection of lost peers.
     pub keepalive: Keepalive,
-    /// The limit, in bytes, on the memory of jobs, tubes, watches, received commands and unread replies. At the limit,
-    /// the server refuses commands that need more memory, does not read from clients with large buffers, and
-    /// disconnects clients that do not read.
+    /// The limit, in bytes, on the memory of jobs, tubes, watches, the history, received commands and unread replies.
+    /// At the limit, the server refuses commands that need more memory, does not read from clients with large buffers,
+    /// and disconnects clients that do not read.
     pub max_memory: u64,
     /// The maximum size of a client's unread replies, in bytes. The server does not read from a client above the limit.
     pub max_output: usize,
     #[doc(hidden)]
     /// A function that returns unused memory of the allocator to the system. The server calls the function after
-    /// clients have freed much memory, at most once a second unless a return is urgent.
+    /// clients have freed much memory, at most once a second unless they freed over 32 MiB or the process is too large.
     pub give_back: Option<fn()>,
     #[doc(hidden)]
     /// A function that returns the resident memory of the process in bytes. While the result exceeds `max_memory` plus

@@ -71,7 +71,7 @@ pub struct Given {
     pub shown: String,
 }
 
-/// Finds an option by name. The `bool` is `true` for a letter. The last argument is the text after the letter.
+/// Finds an option by name. The `bool` is `true` for a letter. The last argument is the text or word after the letter.
 pub type Find<'a> = &'a dyn Fn(&str, bool, &str) -> Option<Flag>;
 
 pub fn read(words: Vec<String>, find: Find) -> Result<(Vec<Given>, Vec<String>), String> {

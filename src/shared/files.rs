@@ -31,7 +31,7 @@ pub struct FileEntry {
     place: FilePlace,
     /// Contains the device and inode numbers, whose types differ between processors.
     status: Box<FileStat>,
-    /// The replaced regular file, which stays open so that no later file gets the same inode.
+    /// The file that [`FilePlace::replace`] created, which stays open so that no later file gets the same inode.
     _file: Option<File>,
 }
 

@@ -190,8 +190,8 @@ pub enum Strays {
 pub struct Object<'a>(Vec<(Cow<'a, str>, Read<'a>)>);
 
 impl<'a> Object<'a> {
-    /// Keeps only the members in `known`. Rejects lists, nested objects and duplicate keys immediately, so the result
-    /// is never larger than `bytes`.
+    /// Keeps only the members in `known`. Rejects a list, an object or a duplicate key among them immediately, so the
+    /// result is never larger than `bytes`. `strays` decides whether other members are an error.
     pub fn parse(bytes: &'a [u8], known: &[&str], strays: Strays) -> Result<Object<'a>, String> {
         std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
         let mut members = Vec::new();
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_list_ends_the_reading_where_it_begins() {
-        // The text after the list is invalid. The error is about the list, so parsing stopped there.
+        // The list never ends. The error is about the list or its key, so parsing stopped where the list begins.
         let text = format!("{{\"a\":[{}", "0,".repeat(500_000));
         for (known, expected) in [(&["a"][..], "a: neither lists"), (&[], "unknown in the body: a")] {
             let error = Object::parse(text.as_bytes(), known, Strays::Refused).expect_err("a list");

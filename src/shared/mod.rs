@@ -1,4 +1,4 @@
-//! 64-bit atomics, text formats, files, locks, limits of the machine, and the role in a cluster, for other modules.
+//! Code for several modules: 64-bit atomics, text formats, files, locks, limits, binlog state, and role in a cluster.
 
 /// portable_atomic provides the 64-bit atomics that mips, armv5 and riscv32 lack.
 pub mod atomic {

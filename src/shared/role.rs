@@ -51,7 +51,7 @@ pub struct RoleFigures {
 }
 
 impl RoleFigures {
-    /// Returns how far a standby's copy lags behind, or zero on the active server.
+    /// Returns how far a standby's copy lags behind, or zero if this is unknown or the server is not a standby.
     pub fn lag(&self) -> Duration {
         let complete = self.complete.filter(|_| self.role == Role::Standby);
         complete.map_or(Duration::ZERO, |complete| Moment::now().since(complete))

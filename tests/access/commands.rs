@@ -13,7 +13,7 @@ pub const TUBE: &str = "t";
 
 pub const OTHER: &str = "o";
 
-/// The rights that permit each command. Any one of these rights is sufficient.
+/// The rights that permit each command. Any one of these rights is sufficient. `open` means that no right is needed.
 const BEANSTALK: [(&str, &[&str]); 50] = [
     ("put", &["put"]),
     ("peek", &["look"]),
@@ -198,7 +198,7 @@ fn only_clients_with_the_take_right_can_cause_a_dead_letter() {
     assert_eq!(client.ask("bury 1 0 from:mine"), "BURIED");
 }
 
-/// Sends a packet and an echo request. Returns the bytes before the echo reply.
+/// Sends a packet and an echo request. Returns the bodies of the packets that arrive before the echo reply.
 fn packets(client: &mut Talk, kind: u32, arguments: &[&str], data: &str) -> Vec<u8> {
     let mut body = arguments.join("\0");
     if !data.is_empty() {

@@ -17,7 +17,7 @@ use crate::daemon::{run, wait_until, Folder, PATIENCE};
 /// The maximum number of HTTP connections of the server.
 const MAX_HTTP: usize = 64;
 
-/// The rights that permit each request. Any one of these rights is sufficient.
+/// The rights that permit each request. Any one of these rights is sufficient. `open` means that no right is needed.
 const ROWS: [(&str, &[&str]); 33] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
@@ -77,8 +77,8 @@ fn reply<S: std::io::Read + Write>(talk: &mut Talk<S>) -> Reply {
     Reply { status: status.expect("a status"), head, body: String::from_utf8_lossy(&body).into_owned() }
 }
 
-/// Returns an HTTP request with the first line `line`, for example `GET /metrics`. If the method is not GET, the
-/// request contains `body`. Without a `token`, the request has no Authorization header.
+/// Returns an HTTP request with the method and path in `line`, such as `GET /metrics`. If the method is not GET, the
+/// request contains `body`. If `token` is empty, the request has no Authorization header.
 fn request(line: &str, token: &str, body: &str) -> String {
     let authorization = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
     let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{authorization}");

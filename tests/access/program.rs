@@ -60,7 +60,7 @@ fn sighup_reloads_the_access_file() {
     assert_eq!(connect().ask("watch a"), "WATCHING 2");
 }
 
-/// The new access file is a FIFO, from which a blocking read would never return.
+/// The third invalid access file is a FIFO, from which a blocking read would never return.
 #[test]
 fn an_unreadable_access_file_keeps_the_old_rights() {
     let (folder, path) = folder(&format!("me {} take put\n", user()));

@@ -1,11 +1,11 @@
-//! Tests each subcommand with only the rights that the man page lists, on a single tube.
+//! Tests each subcommand with only the rights that the man page lists, and only on one or two tubes.
 
 use std::process::Stdio;
 
 use super::{user, Guarded, Talk};
 use crate::daemon::{command, run_command, Ended};
 
-/// One command line for each row of the table in beanpole-ctl(1). Job 1 is ready, and job 2 is buried.
+/// One command line per row of the table in beanpole-ctl(1). Job 1 is ready (reserved for `revoke`). Job 2 is buried.
 const LINES: [(&str, &[&str]); 25] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),
@@ -35,8 +35,8 @@ const LINES: [(&str, &[&str]); 25] = [
 ];
 
 /// Uses that differ from the rows of the table: a command line, all rights that it needs, and a part of its output.
-/// Without the last of these rights, the subcommand must fail. In `t`, job 1 is ready and job 2 is buried. A job in
-/// `other` and a job in `default` are ready.
+/// Without the last of these rights, the subcommand must fail. In `t`, job 1 is ready (reserved for `revoke`), and
+/// job 2 is buried. A job in `other` and a job in `default` are ready.
 const USES: [(&[&str], &[&str], &str); 13] = [
     (&["work", "t", "--once", "--", "false"], &["take:t"], "try 2 in 1 s"),
     (&["work", "t", "--once", "--retries", "0", "--", "false"], &["take:t"], "buried after try 1"),
@@ -73,7 +73,7 @@ fn run(guarded: &Guarded, name: &str, arguments: &[&str]) -> Ended {
     run_command(command)
 }
 
-/// Starts a server that grants the rights. Returns the server and an operator's connection. Job 2 is buried.
+/// Returns a server that grants `rights`, and an operator's connection. Buries job 2. If `is_revoked`, reserves job 1.
 fn start(rights: &str, is_revoked: bool) -> (Guarded, Talk) {
     let guarded = Guarded::start(&format!("me {} {rights}", user()));
     let mut operator = guarded.operator();

@@ -13,7 +13,7 @@ use crate::trial::Trial;
 
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// The reply to `list-tube-used` on a new connection.
+/// The reaction of the server to `list-tube-used`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Served,
@@ -45,7 +45,7 @@ fn ask(stream: &mut TcpStream) -> Answer {
     }
 }
 
-/// One address opens as many connections as possible. Clients at other addresses must still be admitted.
+/// One address opens more connections than an address may have. Clients at other addresses must still be admitted.
 pub fn one_address(trial: &mut Trial) {
     let daemon = trial.start(&[], &["--max-connections", "100", "--max-connections-per-address", "10"]);
     let mut first: Vec<_> = (0..15).map(|_| connect_from("127.0.0.2", &daemon)).collect();

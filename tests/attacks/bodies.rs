@@ -12,7 +12,7 @@ use crate::wire::{put, Wire};
 
 const MAX_MEMORY: &str = "64M";
 
-/// Sizes in the put commands, in bytes. Together, the connections announce more than the available memory.
+/// The announced sizes in bytes. Together, the connections announce more than the available memory.
 const ANNOUNCED: [u32; 7] = [60_000_000, 5_000_000, 500_000, 50_000, 5000, 500, 50];
 
 const FOR_EACH: usize = 12;

@@ -12,7 +12,7 @@ const MANY: u64 = 1_000_000;
 /// The number of jobs in a burst with a binlog. It is lower than [`MANY`], because a binlog slows down commands.
 const LOGGED: u64 = 400_000;
 
-/// The number of jobs whose times to run end at the same moment.
+/// The number of jobs whose times to run end shortly after one another.
 const EXPIRING: u64 = 500_000;
 
 pub fn kick(trial: &mut Trial) {
@@ -100,7 +100,7 @@ pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream
     stream
 }
 
-/// The times to run of [`EXPIRING`] jobs end together while the client that holds the jobs keeps sending `touch`.
+/// The times to run of [`EXPIRING`] jobs end while the client that holds them keeps sending `touch` for another job.
 pub fn expiry_beside_touches(trial: &mut Trial) {
     const TTR: u64 = 5;
     let daemon = trial.start(&[], &["-t", "1"]);

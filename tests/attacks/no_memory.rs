@@ -10,12 +10,12 @@ const LIMIT: &str = "ulimit -v 409600";
 
 const HELD: u64 = 1000;
 
-/// Puts large jobs until the server refuses one.
+/// Puts more large jobs than the server can store.
 pub fn large_jobs(trial: &mut Trial) {
     fill(trial, &[], 8_000, &[b'x'; 60_000]);
 }
 
-/// Puts small jobs until the server refuses one.
+/// Puts more small jobs than the server can store.
 pub fn small_jobs(trial: &mut Trial) {
     fill(trial, &[], 3_000_000, &[b'x'; 100]);
 }

@@ -209,7 +209,7 @@ fn a_turn_whose_steps_are_used_up_leaves_the_other_commands_to_later_turns() {
     let put = |body: &str| format!("put 0 0 9 {}\r\n{body}\r\n", body.len());
     let texts = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", ""].map(put);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    // Two commands use up 16 steps.
+    // Two commands use up the 16 steps of the shared turn. Each of the other five commands gets its own turn.
     assert_eq!(scene.play(&texts), 6);
     let mut heard = scene.all_heard();
     heard.sort_unstable();

@@ -90,7 +90,7 @@ impl Stepped {
         self.pool.connections.iter().any(|(_, it)| sent(it) && waits(it))
     }
 
-    /// Writes changes if the disk is fast, as a pool thread does after it has served connections.
+    /// Writes and, with `-f0`, syncs changes if the disk is fast, as a pool thread does after serving connections.
     pub fn commit(&mut self) {
         self.hub.commit(&mut self.scratch.out);
     }
@@ -115,7 +115,7 @@ impl Stepped {
         self.hub.clock.now()
     }
 
-    /// Performs one pass of the syncer thread: writes and syncs the log, and releases durable replies.
+    /// Performs a pass of the syncer thread: writes and syncs the log, and releases replies whose changes are durable.
     pub fn sync(&mut self) {
         if let Some(log) = &self.hub.log {
             log.sync(&*self.hub, &mut Output::new());
@@ -137,7 +137,7 @@ impl Stepped {
         }
     }
 
-    /// Creates the requested log space, or maintains the segments if no command waits for space.
+    /// Creates the requested log space, or maintains the segments if no space is requested.
     fn make_segments(&self, log: &Durability) {
         let (space, wal, hub) = (&log.space, &log.wal, &*self.hub);
         space.reserved.store(0, Ordering::Relaxed);

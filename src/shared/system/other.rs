@@ -1,5 +1,5 @@
-//! Replacements for Linux features on other Unix systems; type-checked for macOS and FreeBSD. A function without a
-//! replacement does nothing, or reports that the value is unknown.
+//! Replacements for Linux features on other Unix systems; type-checked for macOS and FreeBSD. Without a replacement, a
+//! function does nothing, fails, or reports that the value is unknown.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
