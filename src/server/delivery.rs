@@ -57,9 +57,9 @@ pub struct Outbox {
 struct OutboxState {
     /// `None` without pending output, to save memory for idle connections.
     unsent: Option<Box<Unsent>>,
-    /// `true` while the client waits for an event and its later commands stay unread.
+    /// `true` while the client waits for an event. Its later commands are not executed before the event.
     waiting: bool,
-    /// If not 0, nothing is sent and no command is read, for example because records are not durable yet.
+    /// If not 0, nothing is sent and no command is executed, for example because records are not durable yet.
     delay_reasons: u32,
     awaiting_space: bool,
     /// `true` if the owner must be notified when it can continue, because a wait has ended or all output is sent.
@@ -89,7 +89,7 @@ enum Peer {
 #[derive(Default)]
 struct Unsent {
     output: Output,
-    /// Bytes charged to the memory account. Once the connection has ended, `leaving` of these bytes will be freed soon.
+    /// Bytes charged to the memory account. If the connection was dropped or closed, `leaving` of them are freed soon.
     charged: u64,
     leaving: u64,
     /// The time since which the socket has been full.
@@ -172,7 +172,7 @@ pub enum WriteState {
     /// Like `Open`, but the outbox stays empty, so the owner can call [`Outbox::send`].
     Clear,
     Waiting,
-    /// The owner waits until replies are durable, the log has space, or the client has read more output.
+    /// The owner waits for the end of a delay, for log space, or until the client has read more output.
     Blocked,
     Ended,
 }

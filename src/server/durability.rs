@@ -286,7 +286,7 @@ impl Bell {
         self.armed.load(Ordering::Acquire)
     }
 
-    /// Schedules the time `at`, unless an earlier time is scheduled. If the earlier time has passed, wakes a thread.
+    /// Schedules the time `at`, unless an earlier time is scheduled. If that time has passed, wakes a waiting thread.
     pub fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
         let mut state = self.state.lock();

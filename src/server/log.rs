@@ -61,7 +61,7 @@ struct Logger(Mutex<OpenTarget, LOG_LINES>);
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
-/// `verbosity` counts the `-V` options: 0 logs warnings and rare events, 1 adds connections, and 2 adds commands.
+/// `verbosity` counts the `-V` options: 0 logs problems and rare events, 1 adds connections, and 2 adds commands.
 pub fn level(verbosity: u32) -> LevelFilter {
     match verbosity {
         0 => LevelFilter::Info,
@@ -92,7 +92,7 @@ fn is_journal() -> bool {
 }
 
 impl Log for Logger {
-    /// Ignores the log records of libraries.
+    /// Returns `false` for the log records of libraries.
     fn enabled(&self, metadata: &Metadata) -> bool {
         metadata.target().starts_with("beanpole")
     }

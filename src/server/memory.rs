@@ -62,7 +62,7 @@ pub struct Memory {
     /// Excludes the bytes of incomplete bodies.
     buffers: AtomicU64,
     uploads: AtomicU64,
-    /// Bytes of `buffers` that belong to ended connections.
+    /// Bytes of `buffers` that belong to dropped or closed connections.
     leaving: AtomicU64,
     /// The peak of the account since the allocator last returned memory.
     peak: AtomicU64,
@@ -109,7 +109,7 @@ impl Memory {
         self.engine.load(Ordering::Relaxed) + self.buffers()
     }
 
-    /// Excludes the bytes of ended connections.
+    /// Excludes the bytes of dropped or closed connections.
     pub fn waiting(&self) -> u64 {
         let waiting = self.buffers.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed);
         waiting.saturating_sub(self.leaving.load(Ordering::Relaxed))

@@ -1,5 +1,5 @@
 //! Log lines about commands and dead letters. Must not log while the engine is locked: commands and dead letters are
-//! recorded first, and logged later.
+//! recorded under the lock, and logged after it is released.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -227,7 +227,7 @@ impl Listener {
         }
     }
 
-    /// Connects to an inherited socket instead of shutting it down, because the next server needs the socket.
+    /// Wakes the listener thread. Connects to an inherited socket instead of shutting it down, for the next server.
     pub fn wake(&self, inherited: bool) {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {

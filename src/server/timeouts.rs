@@ -219,7 +219,7 @@ impl Idle {
     }
 
     /// `unread` is the number of reply bytes that the client has not acknowledged, or `None` if the client waits,
-    /// sleeps, holds a job, or has a delayed reply.
+    /// sleeps, holds a job, or has a delayed reply or command.
     pub fn is_timed_out(&mut self, number: usize, unread: Option<usize>, now: Time) -> bool {
         let state = &mut self.connections[number];
         let was_engaged = std::mem::replace(&mut state.engaged, unread.is_none());

@@ -1,4 +1,4 @@
-//! The settings of a server, with their defaults, their limits, and the reason for each limit.
+//! The settings of a server, with their defaults, their limits, and the reasons for many limits.
 
 use std::io;
 use std::path::{Path, PathBuf};
