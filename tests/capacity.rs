@@ -118,8 +118,8 @@ fn silent_connections_use_memory_but_no_processor_time() {
     drop(workers);
 }
 
-/// Lets the reservations of one client expire while another client waits for the jobs. Returns the time from each
-/// expiration to the next reservation.
+/// Lets the reservations of one client expire while another client waits for the jobs. Returns, for each job, the time
+/// from the expiration to the other client's reservation.
 fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     std::thread::sleep(Duration::from_millis(10) * number as u32);
     let (mut holder, mut other) = (Wire::to(daemon), Wire::to(daemon));

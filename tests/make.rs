@@ -17,7 +17,7 @@ fn script(path: &Path, text: &str) {
 }
 
 /// Runs `pkg/toolchain` with a fake `cargo`, the fake programs `tools`, and the real programs in `path`. Returns `true`
-/// if the run succeeded, and the output.
+/// if the run succeeded, and the contents of stderr.
 fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) {
     let folder = Folder::new();
     tools.iter().for_each(|(name, text)| script(&folder.file(name), text));

@@ -1,5 +1,5 @@
-//! Simulates power failures of the real program repeatedly. Compares the recovered queue with the replies that clients
-//! have received.
+//! Repeatedly simulates power failures while the real program runs. Compares the recovered queue with the replies that
+//! clients have received.
 
 mod daemon;
 #[allow(dead_code)] // parts of the random generator that are not needed here
@@ -72,7 +72,7 @@ struct Plan {
     only: Option<String>,
     /// Checks that are disabled by default, but whose failures make this run fail.
     also: Vec<Check>,
-    /// A recorded trace and a cut in it, for repeating a failure.
+    /// A recorded trace and a cut in it, for reproducing a failure.
     replay: Option<(PathBuf, Cut)>,
 }
 

@@ -1,4 +1,5 @@
-//! The table of attacks: the code and description of each attack, and whether beanstalkd supports its commands.
+//! The table of attacks: for each attack, its code, its description, the expected result, whether it also runs against
+//! beanstalkd, and the function that runs it.
 //!
 //! Codes begin with M for memory, T for time, or O for order and admission. The number after the letter has no meaning.
 

@@ -1,4 +1,4 @@
-//! Attacks a server with a binlog on a slow disk, and writes one body that is larger than all segments.
+//! Attacks a server with a binlog on a slow disk, and writes one body that is much larger than a segment.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,7 +85,7 @@ fn peek(wire: &mut Wire) {
     assert_eq!(wire.job(), (1, b"first".to_vec()));
 }
 
-/// Writes one body that is larger than all segments of the default size together.
+/// Writes one body that is much larger than a segment of the default size.
 pub fn huge_body(trial: &mut Trial) {
     const SIZE: usize = 400_000_000;
     let folder = Folder::new();

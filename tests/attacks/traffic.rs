@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{Daemon, PATIENCE};
 use crate::wire::figure;
 
-/// Minimum number of bytes in one write.
+/// Minimum number of bytes in one write. Only the last write can be shorter.
 const PIECE: usize = 1 << 15;
 
 /// Time without progress after which `Clients` stop sending.
@@ -78,7 +78,7 @@ impl Jobs<'_> {
     }
 }
 
-/// Concatenates `count` commands into pieces of at least [`PIECE`] bytes.
+/// Concatenates `count` commands into pieces of at least [`PIECE`] bytes. Only the last piece can be shorter.
 pub fn pieces(count: u64, one: impl Fn(u64) -> Vec<u8>) -> impl Iterator<Item = Vec<u8>> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -189,7 +189,8 @@ impl Clients {
         Clients { members: (0..count).map(connect).collect(), ended: 0 }
     }
 
-    /// Sends `bytes` on each connection until the server stops reading them. Returns the number of accepted bytes.
+    /// Sends `bytes` on each connection until all are sent or the server stops reading. Counts lost connections in
+    /// `ended`. Returns the number of bytes that the system accepted on the remaining connections.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         self.members.iter_mut().for_each(|(_, sent)| *sent = 0);
         let mut progress = Instant::now();

@@ -153,8 +153,8 @@ impl Trial {
         }
     }
 
-    /// Waits until the program's memory is constant and the program uses little processor time. The kernel's buffers
-    /// may still contain unread input.
+    /// Waits until the program's memory is almost constant and the program uses little processor time, but at most
+    /// [`TAKING`]. The kernel's buffers may still contain unread input.
     pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));

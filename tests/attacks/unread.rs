@@ -1,4 +1,4 @@
-//! Attacks with many connections for which the server must buffer data: replies, watched tubes or commands.
+//! Attacks with many connections for which the server must store data: replies, watched tubes, commands or packets.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -40,7 +40,7 @@ fn unread_replies(trial: &mut Trial, daemon: &Daemon, readers: usize, max_memory
     });
 }
 
-/// Watches almost 100,000 tubes on each of several connections.
+/// Watches almost 100,000 tubes on each of many connections.
 pub fn watch_lists(trial: &mut Trial) {
     const WATCHES: u64 = 99_990;
     const CONNECTIONS: u64 = 60;

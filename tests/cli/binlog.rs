@@ -8,7 +8,7 @@ use super::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 use super::is_root;
 use super::user::nobody;
 
-/// beanstalkd's exit code for a directory that is missing or locked.
+/// beanstalkd's exit code for a directory that cannot be used, for example because another server has locked it.
 const NO_FOLDER: i32 = 10;
 
 fn stops(daemon: &Daemon) {

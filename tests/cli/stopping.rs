@@ -25,7 +25,7 @@ pub fn ends() -> impl Iterator<Item = Signal> {
     ends.into_iter().filter(move |signal| mask >> (*signal as u32 - 1) & 1 == 0)
 }
 
-/// Checks that the server stops while clients are connected.
+/// Sends a signal. Checks that the server exits with status 0 and without warnings, even if clients are connected.
 fn stops(daemon: &Daemon, signal: Signal) {
     daemon.signal(signal);
     assert_eq!(daemon.wait(PATIENCE), 0, "after {signal}");

@@ -203,7 +203,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
 }
 
-/// `systemctl reload` also sends SIGHUP to a service that has neither certificates nor an access file.
+/// `systemctl reload` also sends SIGHUP to a service that has no certificates or configuration files to reload.
 #[test]
 fn sighup_is_ignored_without_files_to_reload() {
     let folder = Folder::new();

@@ -136,7 +136,7 @@ fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
     }
 }
 
-/// Returns the entry that a request appends, or `None` for other requests.
+/// Returns the number of the entry that a request appends, or `None` for other requests.
 fn appended(request: &Value) -> Option<u64> {
     let put = member(elements(request, "success").first()?, "request_put")?;
     let key = bytes(put, "key");

@@ -50,7 +50,7 @@ fn a_clock_jump_before_a_takeover_ends_no_delay() {
     let second = clocks.start(&served, "b");
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // The standby derives the queue's time from heartbeats, so it must see several heartbeats before the take-over.
+    // The standby derives the queue's time from heartbeats, so it must see several heartbeats before the takeover.
     let (beats, seen) = (served.engine().beats(), 5);
     wait_until("beats", || served.engine().beats() >= beats + seen);
     first.daemon.signal(Signal::SIGKILL);

@@ -170,7 +170,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         Event::OtherPromoted => served.engine().promote("y"),
         Event::EtcdWiped => served.engine().wipe(),
     }
-    // Kills the other server, which would otherwise become active.
+    // Kills the other server, which would otherwise remain active or become active again.
     if let (Some(other), false) = (other, event == Event::Stop) {
         other.daemon.signal(Signal::SIGKILL);
     }

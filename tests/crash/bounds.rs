@@ -1,8 +1,8 @@
 //! Tests the size of the log on the disk under many kinds of load.
 //!
-//! The bound is twice the size of the live jobs plus two segments. Before every operation, the tests check the bound
-//! for the log's own statistics and for the total size of the files. They print the worst case. The environment
-//! variable `BEANPOLE_STEPS` sets the number of steps.
+//! The bound is twice the size of the live jobs plus two segments. Before every operation, the tests compare the
+//! log's own statistics with the bound. They also compare the total size of the files with the bound, but less often if
+//! there are many files. They print the worst case. The environment variable `BEANPOLE_STEPS` sets the number of steps.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! Crashes a server at thousands of moments, and counts the releases of dependent jobs and the runs of schedules.
 //!
-//! Owns [`Book`], which records the actions of a producer, a worker and the schedules without the engine's rules. Each
-//! dependent must be released once, after the last member of its batch has ended. Each due time of a schedule must
-//! result in one copy, or in one skipped run if the previous copy still exists.
+//! Owns [`Book`], which records the puts, the ended jobs and the runs of schedules, and does not contain the engine's
+//! rules. Each dependent must be released once, after the last member of its batch has ended. Each due time of a
+//! schedule must result in one copy, or in one skipped run if the previous copy still exists.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ struct Run {
 
 #[derive(Default)]
 struct Book {
-    /// The jobs by name. A name is the job's body. In the name of a copy of a schedule, `#` and the job ID follow.
+    /// The jobs by name. A name is the job's body. For a copy of a schedule, `#` and the job ID follow the body.
     jobs: BTreeMap<String, Entry>,
     batches: u64,
     /// The states of each schedule since the last restart, each with its log position.

@@ -1,6 +1,7 @@
 //! Crashes the server at every possible moment. No durable change may be lost.
 //!
-//! The environment variable `BEANPOLE_CRASHES` sets the number of crash points for each kind of crash.
+//! The environment variable `BEANPOLE_CRASHES` sets the number of crash points for [`SyncMode::Always`] and power
+//! failures. Other combinations and longer histories use a fraction of this number.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Span;

@@ -139,7 +139,7 @@ impl Life {
         })
     }
 
-    /// Executes a random client operation and a random operation of the log.
+    /// Advances the time, and executes the due timers, a random client operation and a random operation of the log.
     pub fn step(&mut self) {
         self.now = self.now + Span::from_millis(self.random.pick(&[0, 1, 20, 300, 2000]));
         self.tick();
@@ -189,7 +189,7 @@ impl Life {
         JobId(if ids.is_empty() { 1 } else { self.random.pick(&ids) })
     }
 
-    /// Ends the wait of a random client, and returns the client.
+    /// Ends the wait of a random client with [`ReservePolicy::PerConnection`], and returns the client.
     fn client(&mut self) -> ClientId {
         let place = self.random.below(3) as usize;
         self.client_at(place)

@@ -107,7 +107,7 @@ fn a_full_disk_accepts_all_deletes_and_recovers() {
     }
 }
 
-/// Fills the disk with jobs that expire, until the log has no space for further results.
+/// Fills the log with jobs until the disk is full. Half of the jobs have a time to live.
 fn fill_with_options(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
@@ -128,7 +128,7 @@ fn fill_with_options(life: &mut Life) -> Vec<JobId> {
 }
 
 impl Life {
-    /// Describes a job: its state, the numbers of its reservations, lost reservations and failures, and its outcome.
+    /// Describes a job by its state, its counters and its outcome. Also includes the memory that the queue uses.
     fn look(&self, job: JobId) -> String {
         let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
@@ -136,7 +136,8 @@ impl Life {
         format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
     }
 
-    /// Reserves all available jobs, and waits until all reservations have expired.
+    /// Reserves all available jobs and gives them back, three times. Then leases all jobs that are still available. The
+    /// caller lets the leases expire.
     fn lose_all(&mut self) {
         let [leaser, sleeper] = [4, 3].map(|place| self.client_at(place));
         for _ in 0..3 {

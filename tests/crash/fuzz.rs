@@ -92,7 +92,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// Opens records that have valid checksums and random fields.
+/// Opens segments with records that have valid checksums and random fields.
 #[test]
 fn random_records() {
     for seed in 0..rounds() {

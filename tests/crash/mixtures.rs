@@ -355,7 +355,7 @@ impl Varied {
         self.files.values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Recovers damaged files. Checks the number of bytes that the server has read, and that no ID is reused.
+    /// Recovers damaged files. Checks that the server has not read too many bytes, and that no ID can be reused.
     fn look(&self, damaged: &Files, what: &str) -> Result<(Stored, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
         let found = inspect(&disk, &mut engine);
@@ -381,7 +381,7 @@ impl Varied {
         found.iter().map(|record| (record.kind.into(), record.at..record.end)).collect()
     }
 
-    /// Returns two random segment numbers in ascending order. They are equal if there is only one segment.
+    /// Returns two random segment numbers in any order. They are equal only if there is only one segment.
     fn two(&self, random: &mut Random) -> [u64; 2] {
         let numbers: Vec<u64> = self.files.keys().copied().collect();
         let first = random.below(numbers.len() as u64) as usize;

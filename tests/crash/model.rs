@@ -16,9 +16,11 @@ pub struct View {
     delay: u64,
     ttr: u64,
     created: u64,
-    /// r: ready, d: delayed, b: buried, h: held, l: leased, f: finished. Jobs reserved without a lease count as ready.
+    /// r: ready, d: delayed, b: buried, h: held, s: scheduled, l: leased, f: finished. A job reserved without a lease
+    /// counts as ready.
     state: char,
-    /// The end of the delay or the lease in nanoseconds, or the position of a buried job in the order of burying.
+    /// In nanoseconds, the end of the delay or the lease, or the next run of a schedule. For a buried job, its position
+    /// in the order of burying.
     due: u64,
     history: [u32; 5],
     body: Vec<u8>,
@@ -252,8 +254,8 @@ impl Job {
             }
             Some(view) => {
                 let changed = |place: &usize| view.history[*place] != before.history[*place];
-                // The order in which the counters change. The job can lose a reservation before it is buried, and can
-                // be reserved again afterwards.
+                // The order in which the counters change. Before a job is buried, it can lose a reservation and be
+                // reserved again.
                 let order = if view.state == 'b' { [2, 4, 1, 0, 3] } else { [3, 2, 4, 1, 0] };
                 let verdict = view.fails != before.fails || view.outcome.is_some() && before.outcome.is_none();
                 let lost = changed(&1);
@@ -419,7 +421,7 @@ impl Model {
             .ok_or_else(|| format!("a worker has seen {}, the last id is {last}", self.newest))
     }
 
-    /// Checks that each job can be found by its unique key.
+    /// Checks that a search for each unique name or ID finds a job with this name or ID.
     fn compare_uniques(&self, engine: &Engine) -> Result<(), String> {
         let mut sharing = BTreeMap::<(u8, Vec<u8>), Vec<JobId>>::new();
         for (id, view) in self.jobs.keys().filter_map(|id| Some((*id, view(engine, *id)?))) {

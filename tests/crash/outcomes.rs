@@ -115,7 +115,7 @@ fn an_outcome_recorded_twice_counts_once() {
     assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
     life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
-    // Crashes before the record of the new job is written to the new segment.
+    // Crashes before the record of the put is copied to the new segment.
     let disk = life.disk.kill(1);
     let mut next = Life::begin(disk, settings(4096, SyncMode::Always), life.now, 1).expect("a log");
     {

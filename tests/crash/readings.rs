@@ -226,7 +226,7 @@ fn impossibly_large_ids_are_ignored() {
     }
 }
 
-/// Returns the first segment that a server creates on this disk.
+/// Returns the number of the first segment that a server creates on this disk.
 fn goes_on_in(disk: &Disk) -> u64 {
     let before = disk.names();
     start(disk, settings(4096, SyncMode::Always), dawn()).expect("a log");

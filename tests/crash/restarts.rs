@@ -1,9 +1,9 @@
 //! Runs the engine's random tests with a log, restarts the server occasionally, and compares the recovered queue with
 //! the model.
 //!
-//! Owns the restarts: a clean stop follows a full sync, and a kill loses unwritten changes. `BEANPOLE_SEEDS=5000 cargo
-//! test --release --test crash restarts` runs 5000 seeds. Must not duplicate the engine's rules, which the reference
-//! model implements.
+//! Owns the restarts: a power failure after a full sync, or a kill, which loses unwritten changes. `BEANPOLE_SEEDS=5000
+//! cargo test --release --test crash restarts` runs 5000 seeds. Must not duplicate the engine's rules, which the
+//! reference model implements.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Server {
         Server { disk, access: Access((journal, engine).into()), wal }
     }
 
-    /// Writes, syncs and compacts the log until it is idle.
+    /// Writes, syncs and compacts the log often enough to complete all work.
     fn settle(&self) {
         for _ in 0..20 {
             self.wal.maintain(&self.access, true);

@@ -1,8 +1,8 @@
 //! Records the complete queue after each command, in the form that the log must recover.
 //!
-//! Covers jobs with tags, keys of ended jobs, and tube limits. [`Snapshots::compare`] checks that a recovered queue
-//! equals a recorded state, or a possible state during the command that a crash interrupted. Must not be used with a
-//! log that lacks space, because the log then omits records.
+//! Covers jobs with tags, keys of ended jobs, tube settings, and groups. [`Snapshots::compare`] checks that a recovered
+//! queue equals a recorded state, or a possible state during the command that a crash interrupted. Must not be used
+//! with a log that lacks space, because the log then omits records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ struct Standing {
     pri: u32,
     delay: u64,
     state: State,
-    /// The end of the delay or the lease, or the position of a buried job in the order of burying.
+    /// The end of the delay or the lease, the next run of a schedule, or the position in the order of burying.
     due: Time,
     history: [u32; 5],
     fails: u8,
@@ -152,7 +152,8 @@ impl Snapshot {
         jobs.chain(keys).chain(settings).chain(groups).collect()
     }
 
-    /// Returns the snapshot after a recovery at the time `now`, without expired jobs or keys.
+    /// Returns the snapshot after a recovery at the time `now`. Jobs whose delay has ended are ready, and expired keys
+    /// are removed.
     fn at(&self, now: Time) -> Snapshot {
         let mut snapshot = self.clone();
         snapshot.jobs.values_mut().for_each(|job| *job = job.at(now));

@@ -102,7 +102,7 @@ fn operate(life: &mut Life, job: JobId) {
     });
 }
 
-/// Executes a random client operation, with or without tags, and a random operation of the log.
+/// Advances the time, and executes the due timers, a random client operation and a random operation of the log.
 pub fn step(life: &mut Life) {
     life.now = life.now + Span::from_millis(life.random.pick(&[0, 1, 20, 300, 2000]));
     life.wal.reserve(&life.access, ROOM);

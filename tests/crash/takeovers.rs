@@ -120,7 +120,7 @@ fn without_syncs_segments_stay_until_their_copies_are_durable() {
         life.wal.sync(&life.access);
         life.wal.maintain(&life.access, true);
     }
-    // The remaining jobs are in segments that were synced before this failure.
+    // The deletes leave these jobs in segments that were synced before the failure below.
     let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
     for id in ids.iter().copied().filter(|id| id % 4 != 0 && *id < 580) {
         delete(&mut life, id);

@@ -287,7 +287,7 @@ fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     lines.take(count).map(|line| line.expect("a reply")).collect()
 }
 
-/// Puts jobs over all protocols. `folder` contains the server's sockets for Gearman and Workq.
+/// Puts jobs over beanstalkd's protocol, Gearman and Workq. `folder` contains the server's sockets for the latter two.
 fn fill_with_everything(server: &Server, folder: &Folder) {
     everything::fill(server.daemon.tcp());
     let mut stream = UnixStream::connect(folder.file("gearman")).expect("a socket");

@@ -135,7 +135,8 @@ fn jobs_are_buried_kicked_released_deleted() {
     });
 }
 
-/// If a setting limits the tries, the server can bury a job but reply RELEASED. `release` must then print `buried`.
+/// If a setting or a tag limits the tries, the server can bury a job but reply RELEASED. `release` must then print
+/// `buried`.
 #[test]
 fn a_release_that_buries_the_job_is_reported() {
     let server = Server::beanpole(&[]);

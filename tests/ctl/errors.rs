@@ -105,7 +105,7 @@ fn a_group_is_not_complete_if_its_statistics_are_invalid() {
     }
 }
 
-/// Simulates a beanstalkd of 2010, which supports fewer commands and formats some replies differently.
+/// Simulates a beanstalkd from 2010, which supports fewer commands and formats some replies differently.
 #[test]
 fn commands_that_an_old_server_does_not_know_are_reported() {
     let old = |line: &str| match line.split(' ').next().unwrap_or_default() {

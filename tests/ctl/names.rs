@@ -25,7 +25,8 @@ const LONG: &str = concat!(
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
 );
 
-/// Starts a server with a ready and a buried job in each tube of [`NAMES`] and in a tube whose name is 512 bytes long.
+/// Starts a server with a ready and a buried job in each tube of [`NAMES`], in a tube whose name is 512 bytes long, and
+/// in the tube `plain`.
 fn filled() -> Server {
     let server = Server::beanpole(&[]);
     let longest = format!("\"{}\"", "\\xfe".repeat(512));

@@ -310,7 +310,7 @@ fn requests_to_a_slow_endpoint_time_out() {
         let figures = server.ok(&["stats", "-i", &id.to_string()]);
         assert!(figures.contains("last-error\tno response within 1 s\n"), "{figures}");
     }
-    // One endpoint never reads, and the others respond before they have read the body.
+    // None of these endpoints reads the request. The first one never responds, and the others respond immediately.
     for text in ["", "HTTP/1.1 413 x\r\nContent-Length: 5\r\n\r\nlarge", OK] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use crate::daemon::wait_until;
 use crate::support::{with_both, Server};
 
-/// A pseudoterminal that runs `top`.
+/// A `top` process on a pseudoterminal.
 struct Screen {
     child: Child,
     keys: File,
@@ -70,7 +70,7 @@ impl Screen {
         settings.local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
 
-    /// Waits until `top` exits, and returns the exit code.
+    /// Waits until `top` exits, checks that it has restored the terminal, and returns the exit code.
     fn end(mut self) -> Option<i32> {
         let mut status = None;
         wait_until("it ends", || {

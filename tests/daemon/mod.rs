@@ -165,7 +165,7 @@ impl Daemon {
         Daemon::try_spawn(command).unwrap_or_else(|log| panic!("it does not listen:\n{log}"))
     }
 
-    /// Like [`Daemon::spawn`], but returns the contents of stderr if the server exits.
+    /// Like [`Daemon::spawn`], but returns the contents of stderr if the server exits or does not listen in time.
     pub fn try_spawn(command: Command) -> Result<Daemon, String> {
         let mut daemon = Daemon::begin(command);
         let marker = " is listening on ";
@@ -243,7 +243,7 @@ impl Daemon {
         self.pid
     }
 
-    /// Changes a resource limit. `limit` is an option of prlimit(1). Returns `false` if prlimit is not installed.
+    /// Changes a resource limit. `limit` is an option of prlimit(1). Returns `false` if prlimit is missing or fails.
     pub fn limit(&self, limit: &str) -> bool {
         let mut command = Command::new("prlimit");
         command.args(["--pid", &self.pid.to_string(), limit]);

@@ -33,7 +33,7 @@ pub enum Operation {
 #[derive(Default)]
 struct State {
     shut: Option<Operation>,
-    /// The kind of operation that the disk reports as slow.
+    /// The kind of operation that the disk delays by 30 ms, so that the server considers the disk slow.
     slow: Option<Operation>,
     blocked: usize,
     /// `true` to make writes wait for a blocked sync, as many kernels do.
@@ -234,7 +234,8 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
         put_some(&mut bystander, 5);
     }
     gate.set(Some(operation), None);
-    // The server removes segments if the log exceeds about twice the size of live jobs, so this test puts small jobs.
+    // The server removes segments if the log exceeds about twice the size of the live jobs. To test a blocked removal,
+    // the test therefore puts small jobs.
     let lengths = if operation == Operation::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
     let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
     let answers: Vec<_> = (0..4)

@@ -74,7 +74,7 @@ impl Stage {
         server.check();
     }
 
-    /// Makes the disk work again, and waits until the server has resumed.
+    /// Makes the disk work again, waits until the server has resumed, and puts 50 jobs.
     fn heal(&mut self) {
         self.controls.fail_all(0);
         wait_until("the state is ok again", || state(&mut self.client) == "ok");

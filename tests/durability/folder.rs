@@ -9,7 +9,7 @@ use super::daemon::{run, wait_until, Signal};
 use super::import::beanstalkd;
 use super::support::{crash, number, state, stop, total, Home};
 
-/// beanstalkd's exit code for a directory that is missing or locked.
+/// beanstalkd's exit code for a directory that cannot be used, for example because another server has locked it.
 const NO_FOLDER: i32 = 10;
 
 #[test]
@@ -51,7 +51,7 @@ fn segments(home: &Home) -> Vec<String> {
     names
 }
 
-/// Creates a directory in which several segments contain live jobs, and returns the number of jobs.
+/// Creates a directory in which several segments contain live jobs. Returns the directory and the number of jobs.
 fn filled() -> (Home, usize) {
     const JOBS: usize = 200;
     let home = Home::new();

@@ -1,4 +1,5 @@
-//! Tests a full disk: the server must refuse new jobs, execute all other commands, and lose no acknowledged change.
+//! Tests a full disk: the server must refuse new jobs, execute deletes and all commands that need no space, and lose no
+//! acknowledged change.
 //!
 //! The disk is a small tmpfs, which only root can mount. Without root privileges, the tests only print a message.
 

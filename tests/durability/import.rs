@@ -69,7 +69,7 @@ impl Drop for Original {
     }
 }
 
-/// Reserves a job. Returns `false` if the job is neither ready nor delayed.
+/// Reserves a job. Returns `false` if the server cannot reserve the job.
 fn take(client: &mut Client, id: u64) -> bool {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).expect("a server");
     let line = client.line().expect("an answer");

@@ -90,7 +90,7 @@ pub fn number(client: &mut Client, command: &str, key: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// Returns the number of jobs in all states.
+/// Returns the total number of ready, reserved, delayed and buried jobs.
 pub fn total(client: &mut Client) -> u64 {
     let text = client.text("stats").expect("statistics");
     ["ready", "reserved", "delayed", "buried"]

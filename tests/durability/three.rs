@@ -233,7 +233,7 @@ struct Site<'a> {
     round: usize,
 }
 
-/// The time for which workers hold a job.
+/// The shortest time to run of the jobs. After this time, another worker can receive a reserved job.
 const HELD: Duration = Duration::from_secs(5);
 
 /// Producers pause when this many jobs are unfinished.
@@ -365,7 +365,8 @@ impl Site<'_> {
     }
 }
 
-/// Reserves and deletes all remaining jobs, and compares them with the book.
+/// Reserves and deletes all remaining jobs. Compares the jobs and their results with the book. Returns the number of
+/// jobs.
 fn verify(daemon: &Daemon, book: &mut Book) -> usize {
     let mut client = daemon.client();
     let mut workq = Workq::connect(daemon).expect("a connection");

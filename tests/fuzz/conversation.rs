@@ -97,7 +97,7 @@ fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; C
 }
 
 impl Stage {
-    /// Waits until the server has accepted the connection, because statistics count connections.
+    /// Connects a client, and waits until the server has accepted the connection, because statistics count connections.
     fn connect(&mut self, who: usize) {
         self.clients[who] = Some(self.server.connect(self.wires[who]).expect("a pair of sockets"));
         self.settle();

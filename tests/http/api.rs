@@ -431,7 +431,8 @@ fn speak(visited: &Visited) -> impl FnMut(&str) -> String {
 fn failed_jobs_are_grouped_by_reason_and_handled_together() {
     let visited = serve(|_| ());
     let mut talk = speak(&visited);
-    // In each tube, every third job fails because of a timeout, and the other jobs fail for another reason.
+    // In each tube, every third job fails because of a timeout, and the other jobs fail for another reason. A few jobs
+    // are buried without a reason instead.
     for id in 1..=1800 {
         let tube = if id % 2 == 0 { "mail" } else { "web" };
         assert_eq!(talk(&format!("put 0 0 60 0 tub:{tube}\r\n")), format!("INSERTED {id}"));

@@ -68,7 +68,7 @@ pub fn figure(client: &mut Client, key: &str) -> u64 {
     client.figure("stats", key).expect("a reply").parse().expect("a number")
 }
 
-/// Waits until the memory account is constant and the program has processed all input. Returns the account.
+/// Waits until the memory account and the resident memory are constant. Returns the account.
 fn settled(daemon: &Daemon, observer: &mut Client) -> u64 {
     let (mut last, mut same) = ((0, 0), 0);
     wait_until("the account is the same several times", || {

@@ -89,7 +89,7 @@ pub enum Act {
         kept: bool,
         /// One of `GEARMAN_PRIORITIES`.
         pri: u32,
-        /// `true` if the job becomes ready after the history. Such a job is a background job of normal priority.
+        /// `true` if the job becomes ready after the history ends. Such a job is a background job of normal priority.
         later: bool,
     },
     Grab,

@@ -164,7 +164,7 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
             "grp" => show("group", first),
             // `stats-job` reports this tag only while the job waits.
             "aft" => {}
-            // `stats-job` reports the tube of every job.
+            // `stats-job` reports the tube of every job, with or without this tag.
             "tub" => {}
             "every" => show("every", first),
             "cron" => show("cron", &first.replace(',', " ")),
