@@ -242,7 +242,8 @@ fn costs_do_not_depend_on_the_number_of_tubes() {
 }
 
 /// Creates tubes in ten batches. The median cost of the last three may be at most four times that of the first three,
-/// plus 10 ms. If the cost of a tube grew with the number of tubes, the last three would take almost six times as long.
+/// plus 10 ms. The second half may cost at most four times as much as the first half, plus 50 ms. If the cost of a tube
+/// grew in proportion to the number of tubes, the last three would take almost six times as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
     let (mut client, mut observer) = (Wire::to(&daemon), daemon.client());

@@ -542,7 +542,7 @@ fn a_second_server_of_the_same_name_is_reported() {
 #[test]
 fn a_server_that_was_active_last_does_not_relay_to_itself() {
     let served = Served::start();
-    // The advertised address. Servers that relay connections connect to this listener when `a` is active.
+    // Listens at the address that `a` advertises, to which other servers relay connections when `a` is active.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let first = Member::start(&served, "a", &["--advertise", &address]);

@@ -233,7 +233,8 @@ fn large_jobs_among_very_many_small_ones() {
     assert!(watch.above <= length as i64, "{} bytes above the bound", watch.above);
 }
 
-/// Jobs fail often, and complete with increasingly large results. Some jobs are buried, leased or canceled first.
+/// Jobs fail up to four times, often while they are leased, and then complete with increasingly large results. Every
+/// fifth job is canceled instead.
 #[test]
 fn growing_outcomes_and_many_attempts() {
     for segment in [4096, 65_536] {

@@ -53,7 +53,7 @@ pub fn engine() -> Engine {
     Engine::new(Limits { max_watched: 1000, max_losses: Some(2), largest_leased: 40, ..Limits::NONE })
 }
 
-/// Returns the total size in bytes of the jobs in the log, computed according to the manual.
+/// Returns the size in bytes of the live data in the log, computed according to the manual.
 fn live(engine: &Engine) -> u64 {
     let size = |job: JobView| {
         let options = engine.stored_options(&job).map_or(0, |options| {

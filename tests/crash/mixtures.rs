@@ -75,7 +75,7 @@ struct Past {
 }
 
 impl Past {
-    /// Puts and deletes jobs one at a time, and records the state after each change.
+    /// Puts and deletes jobs one at a time. Records the state after each change, and the files at some moments.
     fn live(&mut self, disk: &Disk, steps: u64, seed: u64) {
         let mut life = Life::begin(disk.clone(), settings(SIZE, SyncMode::Always), dawn(), seed).expect("a log");
         let mut random = Random::new(seed);

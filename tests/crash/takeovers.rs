@@ -48,7 +48,7 @@ fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
 }
 
 /// Makes the creation of a segment fail, and then also the first `failures` attempts to replace the segment. Deletes a
-/// job before the last attempt.
+/// job before the last failed attempt.
 fn fails_again(failures: u64) {
     const SEGMENT: u64 = 1 << 18;
     let disk = Disk::new(3);

@@ -21,7 +21,7 @@ const BODY: [u8; 100] = [b'x'; 100];
 /// The size of a job in the log in bytes, according to the manual: fixed part, tube, body, options and key.
 const LIVE: u64 = 93 + 7 + 100 + 68 + 6;
 
-/// Returns puts that change the priorities of the jobs with these keys.
+/// Returns a put for each key in `numbers`. If a job with this key exists, the put changes its priority.
 fn puts(numbers: std::ops::Range<u64>, pri: u64) -> Vec<u8> {
     let put = |number| [format!("put {pri} 0 60 100 idp:{number:06}\r\n").as_bytes(), &BODY, b"\r\n"].concat();
     numbers.flat_map(put).collect()

@@ -399,7 +399,7 @@ fn ids_that_beanstalkd_assigned_twice_are_reported() {
     }
 }
 
-/// Kills the server at different moments of its first start. Finally, a server completes the import.
+/// Kills the server at different moments of its first two starts. Afterwards, a third start completes the import.
 // Tests promise P37 of beanpole-promises(7).
 #[test]
 fn an_interrupted_import_starts_over() {

@@ -204,7 +204,7 @@ fn name(payload: &str) -> &str {
 }
 
 impl Book {
-    /// Records that a client received a job in this round. `asked` is the time of the client's request.
+    /// Records that a client received a job in round `round`. `asked` is the time of the client's request.
     fn taken(&mut self, payload: &str, round: usize, asked: Instant) {
         if self.ended.contains(payload) {
             self.problems.push(format!("back: {} was done", name(payload)));

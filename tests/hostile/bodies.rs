@@ -27,7 +27,7 @@ fn sent_byte_by_byte() {
     calm(&daemon);
 }
 
-/// Clients stop in the middle of a line or body. They then continue, or disconnect in various ways.
+/// Clients stop in the middle of a line or body, and continue after the server has become idle.
 #[test]
 fn halves_of_lines_and_bodies() {
     let daemon = Daemon::start(&[]);

@@ -33,7 +33,8 @@ fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     (worker, ids)
 }
 
-/// Sends a reserve, makes another thread put a job at about the same time, and immediately sends another command.
+/// Repeatedly makes another thread put a job, sends a reserve at about the same time, and sends more commands after a
+/// short random pause. Returns the IDs of the received jobs.
 fn talk(daemon: &Daemon, seed: u64, request: Sender<()>) -> Vec<u64> {
     let mut random = Random::new(seed);
     let mut worker = Wire::to(daemon);
