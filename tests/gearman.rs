@@ -1,4 +1,5 @@
-//! Gearman tests that conversation files cannot express: long delays, long lists, and random input.
+//! Gearman tests that conversation files cannot express: time limits, scheduled jobs, long lists, random input, the
+//! real program, and the man page.
 
 mod daemon;
 #[allow(dead_code, unused_imports)] // the tests do not read conversation files

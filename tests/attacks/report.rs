@@ -1,4 +1,5 @@
-//! Prints the results as two tables, one for times and one for memory, followed by the failures.
+//! Prints the results as two tables, one for times and one for memory, followed by the verdict, the notes and the
+//! problems of each row.
 
 use std::time::Duration;
 

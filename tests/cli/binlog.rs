@@ -1,4 +1,5 @@
-//! Tests the binlog options: jobs survive a restart, and an unusable directory causes beanstalkd's exit code.
+//! Tests the binlog options: jobs survive a restart, a missing directory is created, the files belong to the server's
+//! user, and an unusable directory causes beanstalkd's exit code.
 
 use std::fs;
 use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};

@@ -1,4 +1,4 @@
-//! Tests switching to another user, and running as an unprivileged user. Requires root.
+//! Tests switching to another user, and running as an unprivileged user. Most tests require root.
 
 use std::fs;
 use std::os::unix::fs::{chown, PermissionsExt};

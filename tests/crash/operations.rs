@@ -1,6 +1,6 @@
 //! Crashes the server while it flushes a tube or moves the tube's jobs. These commands run in several portions.
 //!
-//! After recovery, the command must have affected either all jobs of the tube or none.
+//! After recovery, the command must have affected either all jobs to which it applies, or none.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Engine, Flush, JobView, MoveJobs, Progress, Span, State};

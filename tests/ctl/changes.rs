@@ -1,5 +1,5 @@
-//! Tests the subcommands that change the queue: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `wait`, `pause`,
-//! `resume`, `move` and `clear`.
+//! Tests the subcommands that change the queue: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `revoke`,
+//! `pause`, `resume`, `move` and `clear`. Also tests `wait`.
 
 use std::fs;
 

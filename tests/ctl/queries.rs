@@ -1,4 +1,4 @@
-//! Tests the read-only subcommands: `stats`, `tubes`, `peek`, `list` and `tail`.
+//! Tests the read-only subcommands: `stats`, `tubes`, `connections`, `history`, `peek`, `list` and `tail`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! Tests the real program while its directory does not exist, and while its files cannot grow.
+//! Tests the real program while its directory or some of its segments are missing, and while its files cannot grow.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -151,7 +151,7 @@ impl Site<'_> {
         }
     }
 
-    /// Runs all clients until the server is killed.
+    /// Runs all clients for a random time, and then kills the server.
     fn load(&self, random: &mut Random) {
         let end = random.millis(50, 300);
         std::thread::scope(|scope| {

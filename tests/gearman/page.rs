@@ -1,4 +1,5 @@
-//! Checks that the man page describes all packets and commands with the summaries in the program's tables.
+//! Checks that the man page describes all packets and commands with the summaries in the program's tables, and all
+//! options of gearmand.
 
 use beanpole::internals::gearmand::OPTIONS;
 use beanpole::internals::protocol::gearman::{PACKETS, TEXT_COMMANDS};

@@ -1,4 +1,4 @@
-//! Tests jobs scheduled for a Unix timestamp, or for the next minute that matches a pattern.
+//! Tests jobs scheduled for a Unix timestamp or for the next minute that matches a pattern, and workers' time limits.
 
 use std::time::Duration;
 

@@ -139,7 +139,7 @@ pub fn stat(daemon: &Daemon, key: &str) -> u64 {
     figure(&mut daemon.client(), "stats", key)
 }
 
-/// Checks that the server becomes idle and serves a new client. Each test must call this function at its end.
+/// Checks that the server becomes idle and serves a new client. Most tests call this function at their end.
 pub fn calm(daemon: &Daemon) {
     at_rest(daemon);
     served(daemon);

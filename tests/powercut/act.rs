@@ -94,7 +94,7 @@ pub enum Act {
     },
     Grab,
     Cancel(String),
-    /// A Gearman worker completes the job. The server sends no reply.
+    /// A Gearman worker reports that the job is complete or has failed. The server sends no reply.
     Finish {
         key: String,
         done: bool,
@@ -257,7 +257,8 @@ impl Act {
             }
             Act::Grab => packet(GRAB_JOB, &[]),
             Act::Cancel(key) => format!("cancel job {}\r\n", handle(key)).into_bytes(),
-            // WORK_COMPLETE has no reply. The reply to the echo request shows that the server has executed the command.
+            // WORK_COMPLETE and WORK_FAIL have no reply. The reply to the echo request shows that the server has
+            // executed the command.
             Act::Finish { key, done: true } => {
                 [packet(WORK_COMPLETE, &[handle(key).as_bytes(), b"done"]), packet(ECHO_REQ, &[b"x"])].concat()
             }

@@ -196,7 +196,7 @@ impl Book {
     }
 
     /// Returns the possible books after a move of ready jobs that a restart has interrupted, if the tube has reserved
-    /// jobs. The restart makes these jobs ready, so the server can move them instead of the last jobs.
+    /// jobs. The restart makes these jobs ready, so the server can move them instead of other ready jobs.
     pub fn resumed(&self, change: &Change) -> impl Iterator<Item = Book> + '_ {
         let count = |from: &str, state| {
             self.model.jobs.iter().filter(|job| job.tube == from && job.place.state() == state).count() as u64
