@@ -17,7 +17,7 @@ const LOG: u64 = 77;
 /// The number of IDs that a recovery skips if records are missing.
 const AHEAD: u64 = 4 << 20;
 
-/// Maximum distance between the segment numbers of one log.
+/// A segment whose number exceeds the newest number by at least this much does not belong to the log.
 const NEAR: u64 = 1 << 20;
 
 /// Returns a segment header. The previous segment ends after `before` bytes, or does not exist if `before` is 0. The
