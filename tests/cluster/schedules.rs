@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// A simulated server: its view of the log, and its confirmed appends.
+/// A simulated server: its view of the log, its confirmed entries, and its unconfirmed entries (`ahead`).
 struct Writer {
     epoch: u64,
     end: Seq,
