@@ -17,7 +17,7 @@ struct Promise {
     title: String,
     /// Paths of source files, relative to `src`.
     enforced: BTreeSet<String>,
-    /// Names of test functions, or paths relative to `tests`.
+    /// Names of test functions, or paths of test files.
     tests: BTreeSet<String>,
     targets: Vec<String>,
     rules: Vec<String>,
@@ -49,7 +49,7 @@ fn table() -> Vec<Promise> {
     .collect()
 }
 
-/// Passes the path and the text of each Rust file in `folder` and its subdirectories to `look`.
+/// Passes the path and the text of each Rust file in `folder` and its subdirectories, except `target`, to `look`.
 fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();
@@ -61,7 +61,8 @@ fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// Returns the promise numbers in a comment of the form `// Tests promises P1 and P2 of beanpole-promises(7).`
+/// Returns the promise numbers in a comment of the form `// Tests promises P1 and P2 of beanpole-promises(7).`. The
+/// comment can also begin with `//! Enforces`.
 fn cited(line: &str) -> Option<Vec<String>> {
     let sentence = line.trim().strip_prefix("//! Enforces").or_else(|| line.trim().strip_prefix("// Tests"))?;
     let (form, numbers) = sentence.trim().strip_suffix(" of beanpole-promises(7).")?.split_once(' ')?;

@@ -1,7 +1,7 @@
 //! Runs the real program with a log under a steady load of all protocols for a configurable time.
 //!
-//! Memory, descriptors, threads and the log must not grow. At the end, each acknowledged job must have been completed.
-//! Run by `make soak MINUTES=n`. The criteria do not depend on the duration.
+//! Memory, descriptors, threads and the log must not grow beyond fixed limits. At the end, each acknowledged job must
+//! have been completed, or must still exist. Run by `make soak MINUTES=n`. The criteria do not depend on the duration.
 
 mod daemon;
 
@@ -22,7 +22,7 @@ use beanpole::Client;
 use daemon::{Daemon, Folder};
 use soak::{beanstalk, extensions, gearman, operator, workq};
 
-/// The memory may grow by 30 % plus this number of bytes between the first part of the run and the end.
+/// At the end, the memory may exceed its maximum in the first quarter of the run by 30 % plus this number of bytes.
 const SLACK: u64 = 8 << 20;
 
 /// A flag that makes the clients stop.

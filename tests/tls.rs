@@ -41,7 +41,8 @@ mod tls {
         /// The name of the certificate that signs this certificate. It equals `name` if the certificate is self-signed.
         by: &'a str,
         subject: &'a str,
-        /// The subject alternative name, for example `DNS:localhost`. It is empty for an authority.
+        /// The subject alternative name, for example `DNS:localhost`. It is empty for an authority, and `none` for a
+        /// client's certificate, which has no alternative name.
         alternative: &'a str,
         rsa: bool,
         expired: bool,

@@ -1,5 +1,5 @@
 //! Workq tests that the files in tests/conversations cannot express: random schedules that are compared with a model,
-//! random input, and many connections.
+//! random input, many connections, many repetitions, restarts, memory usage, and the manual page.
 
 mod daemon;
 #[allow(dead_code, unused_imports)] // the tests use only the world inside the test process

@@ -199,7 +199,7 @@ pub fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl Change {
-    /// Returns the key and the protocol of the job that the change adds to the log.
+    /// Returns the key and the protocol of the job that the change adds to the queue.
     pub fn added(&self) -> Option<(&str, Wire)> {
         match self {
             Change::Put { key, job } => Some((key, job.wire)),

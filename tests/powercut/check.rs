@@ -38,15 +38,16 @@ pub enum Check {
     StrictFailing,
     /// The ID of a stored job is assigned to another job.
     Ids,
-    /// The ID of a stored job is assigned to another job after an interrupted start.
+    /// After an interrupted start, an ID that a client has received is assigned to another job.
     IdsAgain,
     /// An ID is assigned to another job, although a client has received the ID for a job that is not in the log.
     VolatileIds,
-    /// With `-F`, the ID of a stored job is assigned to another job after a power failure.
+    /// With `-F`, an ID that a client has received is assigned to another job after a power failure.
     IdsWithoutSyncs,
-    /// The server accepts a second job with the same unique name, or a result is missing.
+    /// The server accepts a second job with the unique name or the Workq ID of an existing job.
     ExtrasStore,
-    /// The server uses a file before the file's disk space is allocated. On a full disk, a write to this file can fail.
+    /// The server writes data to a file before the allocation of the file's disk space is durable. On a full disk, such
+    /// a write can fail.
     Space,
     Start,
     /// The running server sends a wrong reply.
@@ -264,7 +265,8 @@ impl Case<'_> {
         }
     }
 
-    /// Describes the jobs that are in no permitted state. If there are none, describes the whole queue.
+    /// Describes the jobs that are in no permitted state. If there are none, describes how the queue differs from the
+    /// most similar permitted state.
     fn explain(&self, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
         let mut problems = Vec::new();
         let all = views.iter().map(|(_, view)| view).chain([seen]);
@@ -315,7 +317,7 @@ fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
 }
 
 impl Views {
-    /// Returns the jobs and tubes of one lane (client).
+    /// Returns the jobs, tubes and keys of one lane (client).
     fn of_lane(&self, lane: u64, span: &Span) -> Views {
         let keys: BTreeSet<&str> = span.keys();
         let name = prefix(lane);

@@ -76,7 +76,7 @@ pub enum Mood {
     Sectors,
     /// Each page survives independently.
     Pages,
-    /// A prefix of each change survives.
+    /// A prefix of each write survives. All other changes survive completely.
     Torn,
     /// All changes to directory entries survive, but no changes to contents.
     Entries,
@@ -114,13 +114,14 @@ pub struct Disk {
     /// The syncs in progress by number. Each has the file or directory, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
     /// Removed files with writes that were not durable: the event indexes of the first of these writes and of the
-    /// removal. Kept until all writes before the removal are durable, because other files may have the same data.
+    /// removal. Such a file counts until all writes before its removal are durable, because other files may have its
+    /// data.
     orphans: Vec<(usize, usize)>,
     /// Determines which data a failed sync loses.
     random: Random,
     /// The event index of the first failed sync.
     pub failed: Option<usize>,
-    /// The event index at which a file was first used before the disk space of the file was allocated.
+    /// The event index of the first nonzero write to a file for which an allocation of disk space was not durable.
     pub unfilled: Option<usize>,
 }
 
@@ -373,8 +374,8 @@ impl Disk {
         let gone = self.pending.iter().filter(|(at, entry)| settled(at, entry) && is_removal(entry));
         let gone: BTreeSet<usize> = gone.map(|(at, _)| *at).collect();
         for (place, entry) in std::mem::take(&mut self.pending) {
-            // When a sync of the new directory makes a moved entry durable, the removal of the old entry also becomes
-            // durable.
+            // When a sync of the old directory makes the removal of a moved entry durable, the addition to the new
+            // directory also becomes durable.
             if settled(&place, &entry) || (gone.contains(&place) && !is_removal(&entry)) {
                 self.durable.apply(&entry);
             } else {
@@ -384,7 +385,7 @@ impl Disk {
         self.pending = rest;
     }
 
-    /// Returns the event index of the first write that might not be durable.
+    /// Returns the event index of the first write that might not be durable, or the maximum value if there is none.
     pub fn first_unsynced(&self) -> usize {
         let logs = self.current.files.iter().filter(|(path, _)| *path != LOCK);
         let first = logs.filter_map(|(_, number)| self.objects[*number].first_unsynced()).min().unwrap_or(usize::MAX);

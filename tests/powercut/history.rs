@@ -29,7 +29,8 @@ pub enum Kind {
     Solo,
     /// Three clients, each with its own jobs.
     Clients,
-    /// Two clients. While a sync is blocked, one client sends a command about the other client's latest change.
+    /// One client with two connections. While a sync is blocked, the second connection repeats the latest command of
+    /// the first connection.
     Held,
     /// One client, with a disk whose syncs fail occasionally.
     Failing,
@@ -43,7 +44,8 @@ pub enum Kind {
 /// The duration of a slow sync in microseconds. It exceeds the program's threshold for slow syncs.
 const SLOW_SYNC: u32 = 5000;
 
-/// The number of IDs in a history of kind `Handles`. The log records only that a range of IDs is reserved for them.
+/// The number of foreground jobs in a history of kind `Handles`. The log records only that their range of IDs is
+/// reserved.
 const HANDLES: u64 = 150_000;
 
 /// The number of submissions in one write.
@@ -60,9 +62,9 @@ pub struct Plan {
     pub seed: u64,
     pub kind: Kind,
     pub options: Vec<String>,
-    /// The sync option: `-f0`, `-f MS` or `-F`. Empty for the default.
+    /// The sync option: `-f0`, `-f MS` or `-F`. Without a sync option, the word `default`.
     pub policy: String,
-    /// Pause between commands in milliseconds.
+    /// The average duration of the occasional pauses between commands, in milliseconds.
     pause: u64,
     sync_micros: u32,
     steps: u64,
@@ -157,7 +159,7 @@ impl<'a> History<'a> {
     }
 
     /// Records the first generation, or the generation that follows a cut of the previous one. Returns the path of the
-    /// trace, or `None` if the recovered queue is wrong.
+    /// trace, or `None` if the program does not start or the history cannot continue from the recovered state.
     pub fn record(&mut self, before: Option<(&[Event], &Path, Cut)>) -> Result<Option<PathBuf>> {
         self.generation += 1;
         let trace = Arc::new(Trace::new(&self.folder, &format!("generation-{}", self.generation))?);
@@ -213,7 +215,8 @@ impl<'a> History<'a> {
         Ok((0..count).map(|number| (number, (book.clone(), steps))).collect())
     }
 
-    /// Checks that the shim has recorded all calls: the result of replaying the trace must equal the actual files.
+    /// Checks that the shim has recorded all calls: the result of replaying the trace must equal the actual files. Also
+    /// checks that the program did not use disk space before it was allocated.
     fn verify_trace(&mut self, trace: &Trace) -> Result<()> {
         let events = read(trace.path())?;
         assert!(events.contains(&Event::Began), "the program does not load the shim: is it static?");
@@ -242,7 +245,8 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Begins a trace with the events that precede the cut in the previous trace.
+    /// Begins a trace with the events that precede the cut in the previous trace. After a power failure, the trace
+    /// contains only the marks among these events, and the files that remain.
     fn continue_from(
         &self,
         trace: &Trace,
@@ -356,7 +360,7 @@ impl<'a> History<'a> {
     }
 }
 
-/// Executes commands one at a time, with pauses that let syncs happen.
+/// Executes commands, singly or in batches, with pauses that let syncs happen.
 fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for _ in 0..plan.steps {
         if plan.kind == Kind::Failing && lane.random.once_in(15) {
@@ -383,7 +387,7 @@ fn bulk(plan: &Plan, lane: &mut Lane, daemon: &Daemon) -> Result<()> {
     Ok(())
 }
 
-/// While a sync is blocked, one client sends a command about the latest change made by the other client.
+/// While a sync is blocked, the second connection repeats a command that the first connection has sent.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
         // After these commands, the server expects slow syncs, for which only the log's thread waits.
@@ -409,7 +413,7 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         trace.set(Number::HoldSyncs, 0);
         let reply = lane.take(daemon, 0, first[0].0, &act)?;
         let joined = early.map_or_else(|| lane.take(daemon, 1, second, &act), Ok)?;
-        // The client whose submission the server executed first has created the job.
+        // The connection whose submission the server executed first has created the job.
         let mut both = [(first[0].0, reply), (second, joined)];
         both.sort_by_key(|(_, reply)| reply.line.ends_with("Duplicate job"));
         both.iter().for_each(|(step, reply)| lane.settle(*step, &act, reply));
@@ -420,7 +424,7 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
     Ok(())
 }
 
-/// Puts several jobs that the log stores. Then puts very many foreground jobs, whose IDs only the client knows.
+/// Executes several random commands. Then submits very many foreground jobs, whose IDs are not in the log.
 fn handles(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for _ in 0..plan.steps {
         lane.step(daemon)?;

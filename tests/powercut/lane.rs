@@ -19,7 +19,7 @@ use crate::reference::State;
 use crate::talk::{packet, Talk, CAN_DO};
 use crate::trace::Trace;
 
-/// The number of jobs above which the client deletes jobs instead of putting new ones.
+/// The number of jobs above which the client usually processes or deletes jobs instead of putting new ones.
 const ENOUGH: usize = 30;
 
 /// The number of puts in one write, and the minimum number of writes, before a flush or a move of many jobs.
@@ -45,7 +45,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Creates a lane. `next` is the step number with which the client continues.
+    /// Creates a lane. `next` is the number of the last step, after which the client continues.
     pub fn new(number: u64, book: Book, next: u64, random: Random, trace: Arc<Trace>) -> Lane {
         let mut random = random;
         let mut wires: Vec<Wire> = WIRES.into_iter().filter(|_| random.once_in(2)).collect();
@@ -107,7 +107,7 @@ impl Lane {
         Body::new(&word, self.random.pick(&BODIES))
     }
 
-    /// Returns a random job of the protocol in one of the given states.
+    /// Returns the key of a random stored job of the protocol in one of the given states.
     fn job(&mut self, book: &Book, wire: Wire, states: &[State]) -> Option<String> {
         let fits = |key: &&String| {
             let job = &book.jobs[*key];
@@ -156,7 +156,7 @@ impl Lane {
                 Act::Submit { function: self.name('f', which), unique, body, kept, pri, later }
             }
             Wire::Workq => {
-                // Occasionally reuses an existing ID.
+                // Occasionally chooses an ID that may exist already.
                 let number = if self.random.once_in(5) { self.random.below(self.next.max(1)) } else { self.next };
                 let id = format!("00000000-0000-4000-8{:03x}-{number:012x}", self.number);
                 let max_fails = self.random.pick(&[0, 0, 2, 3]);
@@ -395,7 +395,8 @@ impl Lane {
         self.talk(daemon, wire, seat)?.hears_within(time)
     }
 
-    /// Adds a Workq job for whose result a client waits. Then leases the job and ends it, or leaves it as it is.
+    /// Adds a Workq job for whose result a client waits. Then leaves the job as it is, leases it, or leases it and ends
+    /// it.
     fn execute(&mut self, daemon: &Daemon) -> Result<()> {
         let (number, end) = (self.next, self.random.below(4));
         let id = format!("00000000-0000-4000-a{:03x}-{number:012x}", self.number);
@@ -425,7 +426,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Puts more jobs into a tube than the server handles in one turn. Then moves most of the jobs to another tube, and
+    /// Puts more jobs into a tube than the server handles in one turn. Then moves many of the jobs to another tube, and
     /// flushes both tubes.
     pub fn sweep(&mut self, daemon: &Daemon) -> Result<()> {
         let first = self.random.below(3);

@@ -28,7 +28,7 @@ pub struct Step {
     pub changes: Vec<Change>,
     pub sent: usize,
     pub told: Option<usize>,
-    /// The key of the job, if the reply reports a change made by another client.
+    /// The key of the job in the reply, if another client may have put the job.
     pub about: Option<String>,
 }
 
@@ -56,13 +56,13 @@ pub struct Rule {
     pub end: End,
     /// `true` with the option `-f0`.
     pub always: bool,
-    /// The event index of the first write that is not durable.
+    /// The event index of the first write that might not be durable, or the maximum value.
     pub first_unsynced: usize,
     /// The event index of the first failed sync, or the maximum value.
     pub failed: usize,
     /// `true` if the cut precedes the moment at which the program begins to listen.
     pub starting: bool,
-    /// `true` if this cut or an earlier cut is a power failure.
+    /// `true` if this cut or an earlier cut is a power failure. Also `true` in histories that begin with an import.
     pub power_cuts: bool,
 }
 

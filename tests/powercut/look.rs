@@ -12,7 +12,7 @@ use crate::check::{Case, Check, Problem, Sight};
 use crate::daemon::Daemon;
 use crate::talk::{packet, Talk, JOB_CREATED, SUBMIT_JOB_BG};
 
-/// The number of unique names of each kind that the checks submit again.
+/// The maximum number of Gearman unique names, and of Workq IDs, that the checks submit again.
 const TRIED: usize = 3;
 
 /// The number of requests that are sent before their replies are read.
@@ -120,7 +120,8 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     let answers = ask(&mut talk, &questions)?;
     for (tube, (_, facts)) in wanted.tubes.iter().zip(answers).filter(|(_, (line, _))| line.starts_with("OK ")) {
         let facts = parse(&facts, ": ");
-        // Uses the full length, because the rest changes. No client watches these tubes, so they have jobs or settings.
+        // Uses the full duration of the pause, because the remaining time changes over time. No client watches these
+        // tubes, so each tube that still exists has jobs or settings.
         let pause = if number::<u64>(&facts, "pause-time-left") > 0 { number(&facts, "pause") } else { 0 };
         let buried = ask(&mut talk, &[format!("use {tube}\r\n"), "peek-buried\r\n".to_owned()])?.remove(1).0;
         let buried = buried.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);

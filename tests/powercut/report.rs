@@ -1,6 +1,6 @@
 //! Collects and prints the results of a run.
 //!
-//! Owns the counts, the summary, and the traces that are kept to repeat failures. Must not check results.
+//! Owns the counts, the summary, and the traces that are kept to reproduce failures. Must not check results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::lanes::End;
 use crate::restart::Cut;
 use crate::trace::Event;
 
-/// The maximum number of failures of each kind to print.
+/// The maximum number of failures of each check to print.
 const MAX_PRINTED: usize = 3;
 
 /// The number of marks (lines about commands and replies) to print before a cut.
@@ -140,7 +140,7 @@ fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     path
 }
 
-/// Prints the events before a cut and the data that remains after the cut.
+/// Prints the last events before a cut, the files that remain after the cut, and the violations.
 pub fn show(events: &[Event], cut: Cut, problems: &[Problem]) {
     let left = cut.leave(events);
     let from = events[..cut.count].iter().rev().filter(|event| matches!(event, Event::Mark(_))).nth(MARKS_PRINTED);

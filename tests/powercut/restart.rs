@@ -180,7 +180,7 @@ pub fn examine(daemon: &Daemon, case: &Case) -> io::Result<Verdict> {
     Ok(verdict)
 }
 
-/// Compares a restarted server with the permitted states.
+/// Compares the queue of a restarted server with the permitted states, and probes the server.
 fn judge(
     daemon: &Daemon,
     left: &Left,

@@ -53,8 +53,8 @@ const NUMBERS: usize = 6;
 static HANDLES: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static STATE: OnceLock<Option<State>> = OnceLock::new();
-/// This lock is held while directory entries change, and while a file is written at its current position. It keeps the
-/// records in the order of the calls.
+/// This lock is held during opens, changes to directory entries, truncations, allocations, and writes at a file's
+/// current position. It keeps the records in the order of the calls.
 static ORDER: Mutex<()> = Mutex::new(());
 
 struct State {
@@ -433,7 +433,8 @@ pub unsafe extern "C" fn posix_fallocate64(file: c_int, place: i64, length: i64)
     allocated(file, 0, place, length, || real(file, place, length))
 }
 
-/// Records a sync. After the sync ends, all data that was recorded before the sync began is durable.
+/// Simulates and records a sync. If the sync succeeds, all changes to the file or directory that were recorded before
+/// the sync began are durable.
 fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return sync() };
     let _busy = state.enter();
@@ -509,8 +510,8 @@ pub unsafe extern "C" fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -
     entry(at, path, b'D', || real!("mkdirat", (c_int, *const c_char, c_uint) -> c_int)(at, path, mode))
 }
 
-/// Runs a call that changes two directory entries. Both entries must be inside the watched directory, because the test
-/// cannot replay other changes.
+/// Runs a call that changes two directory entries. If one of them is inside the watched directory, both must be inside,
+/// because the test cannot replay other changes.
 fn entries(
     kind: u8,
     from: (c_int, *const c_char),

@@ -85,7 +85,7 @@ impl Talk {
         Ok(bytes)
     }
 
-    /// Returns the type and the arguments of a packet. Skips outcomes of foreground jobs, which can arrive at any time.
+    /// Returns the type and the arguments of a packet. Skips failures of foreground jobs, which can arrive at any time.
     pub fn reply_packet(&mut self) -> Result<(u32, Vec<Vec<u8>>)> {
         loop {
             let packet = self.packet()?;

@@ -12,7 +12,8 @@ use nix::libc;
 pub enum Event {
     /// The program started. File handles of earlier processes are invalid.
     Began,
-    /// A durable file existed at the beginning of the history.
+    /// A durable file existed before the program first started in this trace. A path that ends with a slash is an empty
+    /// directory.
     Found {
         path: String,
         bytes: Vec<u8>,
@@ -183,7 +184,7 @@ impl Trace {
         self.append(b'M', &[text.as_bytes()]);
     }
 
-    /// Records a durable file that exists at the beginning of the history.
+    /// Records a durable file that exists before the program first starts in this trace.
     pub fn found(&self, path: &str, bytes: &[u8]) {
         self.append(b'F', &[path.as_bytes(), b"\0", bytes]);
     }
@@ -207,7 +208,7 @@ impl Trace {
 }
 
 impl Event {
-    /// Returns `true` if the event changes directory entries.
+    /// Returns `true` if the event can change directory entries.
     pub fn is_of_folder(&self) -> bool {
         match self {
             Event::Open { flags, .. } => flags & libc::O_CREAT != 0,

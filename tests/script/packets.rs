@@ -65,6 +65,7 @@ pub fn request(kind: u32, body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the type and the body of the packet at the beginning of `bytes`, or `None` if the packet is incomplete.
+/// Returns an error if the bytes are not a response packet.
 pub fn response(bytes: &[u8]) -> Result<Option<(u32, &[u8])>, ()> {
     let magic = &bytes[..bytes.len().min(4)];
     if !b"\0RES".starts_with(magic) {

@@ -33,10 +33,10 @@ pub struct Sockets<'a> {
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
     /// Waits until the server has processed all sent bytes. The argument is the number of connections opened so far.
-    /// Without this function, the test sleeps for [`Sockets::quiet`] instead.
+    /// Without this function, the test only waits as described at [`Sockets::quiet`].
     pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
     /// Time to wait for bytes that must not arrive. Without `quiesce`, the test also waits this long before it advances
-    /// the clock.
+    /// the clock or starts a drain.
     pub quiet: Duration,
     /// `true` to send short inputs one byte at a time in separate packets.
     pub split: bool,
@@ -94,7 +94,7 @@ impl<'a> Sockets<'a> {
         Sockets { connect, pass, drain, quiesce: None, quiet, split: false, peers: BTreeMap::new(), opened: 0 }
     }
 
-    /// Waits until the server has processed all sent bytes.
+    /// Waits until the server has processed all sent bytes. Without `quiesce`, sleeps for the time `quiet` instead.
     fn rest(&mut self) {
         match self.quiesce {
             Some(_) => self.quiesce(),

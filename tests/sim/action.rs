@@ -10,7 +10,8 @@ use crate::disk::Operation;
 #[derive(Clone, Debug)]
 pub enum Action {
     Connect(usize, Wire),
-    /// Gives a client a command to send, in the given protocol. A client of another protocol ignores the action.
+    /// Gives a client one or more commands to send, in the given protocol. A client of another protocol ignores the
+    /// action.
     Say(usize, Wire, Vec<u8>),
     /// A client sends at most this many bytes of its pending input.
     Send(usize, usize),

@@ -1,7 +1,7 @@
 //! Records which jobs must exist. Does not record their states.
 //!
-//! Owns the list of acknowledged jobs. The reply INSERTED adds a job to the list. A command that can end a job removes
-//! this job from the list. Must not depend on other replies or commands.
+//! Owns the list of acknowledged jobs. The reply INSERTED, or the HTTP response to a put, adds a job to the list. A
+//! command that can end a job removes this job from the list. Must not depend on other replies or commands.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ const PACKETS: [u8; 3] = [13, 14, 25];
 pub fn is_promise(line: &[u8]) -> bool {
     const WORDS: [&[u8]; 6] =
         [b"REVOKED\r\n", b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n", b"KICKED\r\n", b"MOVED\r\n"];
-    // A reply with more words reports an existing job that has the same key.
+    // A reply with more words reports a schedule, or a job that already had the same key.
     let is_new = line.starts_with(b"INSERTED ") && line.iter().filter(|&&byte| byte == b' ').count() == 1;
     WORDS.contains(&line) || is_new || line.starts_with(b"KICKED ") && line != b"KICKED 0\r\n"
 }

@@ -32,13 +32,13 @@ pub struct Setup {
     pub turn_steps: u64,
     pub clients: usize,
     pub breath: u64,
-    /// `true` if commands arrive in several pieces.
+    /// `true` if commands can arrive in several pieces.
     pub pieces: bool,
     pub slow_readers: bool,
     /// On average, one in this many actions is a crash. 0 disables crashes.
     pub crashes: u64,
     pub faults: u64,
-    /// `true` if bytes of the log change during crashes.
+    /// `true` if a crash can also change a byte of the log.
     pub flips: bool,
     pub largest: u64,
     /// `true` if clients put many jobs into tubes that no client uses or watches.

@@ -92,7 +92,8 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     kept.into_iter().chain(tail).cloned().collect()
 }
 
-/// Returns an equivalent history in which clients send each command separately and completely.
+/// Returns an equivalent history in which clients get each beanstalk command separately, and send all pending input at
+/// once.
 fn plainer(actions: &[Action]) -> Vec<Action> {
     let each = actions.iter().flat_map(|action| match action {
         Action::Say(who, Wire::Beanstalk, words) => {

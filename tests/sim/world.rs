@@ -38,8 +38,8 @@ pub struct Client {
     received: Vec<u8>,
     /// The number of received bytes that form complete lines. These lines have been processed.
     read: usize,
-    /// `true` if the client has sent a command and has not received anything since. `log_end_when_asked` is the end of
-    /// the log at the time of the command.
+    /// `true` if the client has sent a command and has not received anything since. Always `false` for Gearman clients.
+    /// `log_end_when_asked` is the end of the log at the time of the command.
     has_asked: bool,
     log_end_when_asked: u64,
     half_closed: bool,
@@ -134,7 +134,7 @@ impl World {
     }
 
     /// Returns the durable position and the end of the log. Returns `None` unless each reply waits for the log and
-    /// clients read each reply immediately.
+    /// clients read each reply immediately. Also returns `None` if the log lacks space or the disk fails.
     fn promised(&self) -> Option<(u64, u64)> {
         let is_prompt = matches!(self.setup.log, Some((_, SyncMode::Always))) && !self.setup.slow_readers;
         let wal = self.server.as_ref().and_then(Stepped::wal).filter(|_| is_prompt && !self.short)?;
@@ -303,13 +303,13 @@ impl World {
         }
     }
 
-    /// Reads the available bytes. Records complete lines in the books.
+    /// Reads the available bytes, usually at most `limit`. Records complete beanstalk and HTTP lines in the books.
     fn read(&mut self, who: usize, limit: usize) -> Result<(), String> {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // Only the first lines of an unpredicted HTTP response are hashed, because the rest contains statistics of the
-        // process, which depend on more than the seed.
+        // Only the status lines of unpredicted HTTP responses are hashed, because the other lines contain statistics of
+        // the process, which depend on more than the seed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { limit };
         let from = client.received.len();
@@ -528,7 +528,7 @@ impl World {
         Ok(())
     }
 
-    /// Changes a byte of the log. Returns `false` if the log is empty.
+    /// Changes a byte of a file of the log, unless the file is empty. Returns `false` if the log has no files.
     fn flip(&mut self, seed: u64) -> bool {
         let names = self.disk.names();
         let Some(name) = names.get(seed as usize % names.len().max(1)) else { return false };

@@ -9,7 +9,8 @@ use crate::{Done, Stage};
 const JOBS: u64 = 40;
 const AT_A_TIME: u32 = 6;
 
-/// Returns tags with different keys for each job, because a long run must be able to use any number of keys.
+/// Returns tags with a different idempotency key for each job and a different concurrency key for each round, because
+/// a long run must be able to use any number of keys.
 fn tags(round: u64, number: u64) -> PutTags {
     PutTags::default().with(|tags| {
         tags.unique = Some((format!("key-{round}-{number}"), 1));
@@ -46,7 +47,8 @@ fn batch(client: &mut Client) -> u64 {
     done
 }
 
-/// Fails a job twice, so that the server buries the job, and then flushes its tube. Returns the number of removed jobs.
+/// Fails a job twice, so that the server buries the job. Then deletes the buried jobs of its tube, and returns their
+/// number.
 fn tries(client: &mut Client) -> u64 {
     let first = client.reserve_batch(1, None).expect("a batch")[0].id;
     client.release(first, 0, 0).expect("a job of ours");

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::{Done, Stage};
 
-/// Repeatedly adds a job, leases it, completes it, and reads its result.
+/// Repeatedly adds a job, leases it, completes it, reads its result, and deletes it.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     let mut number = 0u64;

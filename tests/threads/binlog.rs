@@ -9,7 +9,8 @@ pub use beanpole::internals::binlog::Required;
 use beanpole::internals::engine::Time;
 pub use beanpole::SyncMode;
 
-/// A stub of the journal. It stores only the position after the last appended record.
+/// A stub of the journal. It stores only the position after the last appended record, and the positions for which
+/// replies must wait.
 #[derive(Debug, Default)]
 pub struct Journal {
     pub position: u64,

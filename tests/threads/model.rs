@@ -2,7 +2,7 @@
 //!
 //! Owns the scenes and their checks: no reply is lost, duplicated, reordered or early, and no thread sleeps forever.
 //! shuttle panics when all threads are blocked. The modules in `server/` include the server's own files. If a schedule
-//! fails, the program prints it. To repeat the schedule, set the variables `THREADS_REPLAY` and `SCENE`.
+//! fails, the program prints it. To replay the schedule, set the variables `THREADS_REPLAY` and `SCENE`.
 
 extern crate self as crossbeam_channel;
 extern crate self as mio;
@@ -40,7 +40,7 @@ const STEPS: usize = 10_000;
 /// The number of forced thread switches per schedule of [`PctScheduler`].
 const DEPTH: usize = 3;
 
-/// The number of thread schedules that the current test has explored so far.
+/// The number of thread schedules in which the current scene has run so far.
 static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn main() {

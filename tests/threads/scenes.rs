@@ -281,8 +281,9 @@ fn pool_thread(hub: &Arc<Hub>, shares: usize, lesser: bool) -> Vec<Stream> {
     streams
 }
 
-/// Two threads each add a deadline, and do not handle it. The later deadline must not wake the timer thread. The
-/// earlier deadline is due immediately, and the timer thread must handle it.
+/// Two threads each add a deadline that is not due, and then a deadline that is due immediately. The first deadline must
+/// not end the wait of the timer thread. The timer thread, or a later turn of another thread, must handle the second
+/// deadline.
 fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {
@@ -303,7 +304,7 @@ fn deadlines_reach_the_timer() {
         })
         .collect();
     turns.into_iter().for_each(|turn| turn.join().expect("a thread"));
-    // No other thread handles the deadline. If the timer thread sleeps while a deadline is due, this loop does not end.
+    // The other threads have ended. If the timer thread sleeps while a deadline is due, this loop does not end.
     let now = hub.clock.now();
     while hub.core.lock().due.is_some_and(|due| due <= now) {
         thread::yield_now();

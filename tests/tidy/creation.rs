@@ -1,4 +1,5 @@
-//! Checks that only `shared/files.rs` creates files and sockets, and that each use of this module has a test.
+//! Checks that only `shared/files.rs` and a few other files create files and sockets, and that each use of
+//! `shared/files.rs` for this purpose has a test.
 //!
 //! A server that root starts must not follow a link that another user creates, and must not resolve a path twice.
 

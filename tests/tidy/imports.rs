@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{complain, component_of, module, sources, statements, Source, ENGINE};
 
-/// Returns the absolute paths of all names in `use` items and expressions that begin with `super`, `crate` or `self`.
+/// Returns all paths in `code` that begin with `super`, `crate` or `self`, as absolute paths. In a `use` item with a
+/// list of names, each name has its own path.
 fn named_paths(module: &str, code: &str) -> Vec<String> {
     let code: String = statements(code).map(|(_, line)| line.to_owned() + "\n").collect();
     let mut named = Vec::new();
@@ -210,7 +211,7 @@ fn directories_of_the_engine_import_only_permitted_ones() {
     complain(problems);
 }
 
-/// Checks calls to methods that directories of the engine add to `Engine`. Names that several files define are ignored.
+/// Checks calls to methods that directories of the engine add to `Engine`. Names with several definitions are ignored.
 /// Recovery may also call methods of `rules`, and `figures` may call all methods that change nothing.
 #[test]
 fn directories_of_the_engine_call_only_permitted_ones() {

@@ -123,7 +123,7 @@ fn markdown(text: &str) -> Vec<Word> {
     words
 }
 
-/// Extracts the words of a manual page, excluding displays. A phrase does not continue after a macro.
+/// Extracts the words of a manual page, excluding displays and macro lines. A phrase does not continue after a macro.
 fn manual_page(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
     let mut is_display = false;
@@ -155,7 +155,7 @@ fn rust(text: &str) -> Vec<Word> {
     words
 }
 
-/// Returns the positions in `words` where `phrase` occurs.
+/// Returns the parts of `words` that match `phrase`.
 fn matches<'a>(words: &'a [Word], phrase: &'a str) -> impl Iterator<Item = &'a [Word]> {
     let wanted: Vec<Vec<&str>> = phrase.split(' ').map(|word| word.split('|').collect()).collect();
     let is_match =

@@ -10,7 +10,7 @@ use rustls::{ClientConnection, StreamOwned};
 use super::{address, ask, config, connect, folder, read_line, s_client_steps, start};
 use crate::daemon::{wait_until, PATIENCE};
 
-/// A connection that sends a few bytes at a time in separate packets.
+/// A connection that reads and writes at most `size` bytes at a time.
 struct Pieces {
     stream: TcpStream,
     size: usize,

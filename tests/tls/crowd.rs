@@ -45,7 +45,7 @@ fn five_thousand_handshakes_at_once() {
     let threads = (0..THREADS).map(|_| {
         let (at, config, served) = (at.clone(), config.clone(), served.clone());
         std::thread::spawn(move || {
-            // All clients send their first command before they read.
+            // All clients of this thread send a ClientHello before any of them reads.
             let greet = |_| {
                 let mut stream = TcpStream::connect(&at).expect("a connection");
                 stream.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -84,7 +84,7 @@ fn resources_of_vanished_peers_are_released() {
         let stream = TcpStream::connect(&at).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         let mut session = session(&config);
-        // Sends a complete or incomplete ClientHello, and nothing more.
+        // In half of the rounds, sends a complete or incomplete ClientHello, and nothing more.
         if round % 4 < 2 {
             let mut hello = Vec::new();
             session.write_tls(&mut hello).expect("a greeting");

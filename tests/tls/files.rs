@@ -96,8 +96,8 @@ fn sighup_loads_a_new_certificate_and_drops_no_connection() {
     let at = address(&daemon, "");
     let mut old = connect(&folder, &at, None);
     assert_eq!(ask(&mut old, "watch x").expect("an answer"), "WATCHING 2");
-    // The new certificate is signed by another authority. The server must refuse clients that trust only the old
-    // authority, and must continue to serve existing connections.
+    // The new certificate is signed by another authority. Clients that trust only the old authority must refuse it. The
+    // server must continue to serve existing connections.
     make(&folder, CertificateSpec { name: "new", by: "new", subject: "/CN=new", alternative: "", ..EC });
     make(&folder, CertificateSpec { name: "fresh", by: "new", ..EC });
     replace(&folder.file("fresh.pem"), &folder.file("server.pem"));

@@ -112,7 +112,8 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     assert_eq!(got.iter().map(Vec::len).sum::<usize>() as u64, expected);
 }
 
-/// Adds jobs one at a time. Waiting clients lease and complete them, and another client reads every result.
+/// Adds jobs one at a time, and reads each result before it adds the next job. Waiting clients lease and complete the
+/// jobs.
 pub fn hand_over(address: SocketAddr, workers: u64, jobs: u64) {
     std::thread::scope(|scope| {
         for _ in 0..workers {

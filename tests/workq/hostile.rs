@@ -1,7 +1,7 @@
 //! Sends random and modified bytes to the decoder, the sessions and the engine.
 //!
 //! Owns the generation of input. The engine's invariants must hold after each piece of input. At the end, the server
-//! must still reply to a valid command on an open connection.
+//! must still reply to a valid command on at least 95 % of the open connections.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! A naive model of Workq. Tests compare its replies for random schedules on a virtual clock with the server's replies.
 //!
 //! Owns a simple implementation of Workq, which uses linear searches. Must not share code with the server. Commands are
-//! a microsecond apart and all durations are whole milliseconds, so that events are rarely simultaneous. If two events
-//! are simultaneous, the schedule ends.
+//! at least a microsecond apart and all durations are whole milliseconds, so that events are rarely simultaneous. If
+//! two events are simultaneous, the schedule ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -275,7 +275,7 @@ impl Model {
         }
     }
 
-    /// Removes an abandoned job of a `run`. If a client waits for the job, sends a timeout to this client.
+    /// Removes a job of a `run` that ends without an outcome. If its client still waits, sends a timeout to the client.
     fn end_run(&mut self, id: &str) {
         let runs = |wait: &Wait| matches!(wait, Wait::Run { id: of } if of == id);
         let client = self.waiting.iter().find(|(_, (wait, _))| runs(wait)).map(|(who, _)| who.clone());
@@ -303,7 +303,7 @@ impl Model {
         }
     }
 
-    /// Returns the reply to `inspect job`. Times are converted to the protocol's units.
+    /// Returns the reply to `inspect job` up to the key `created`. Durations are converted to the protocol's units.
     pub fn inspect(&self, id: &str) -> String {
         let Some(job) = self.job(id) else { return "-NOT-FOUND\r\n".to_owned() };
         let state = match job.state {

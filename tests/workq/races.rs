@@ -88,7 +88,8 @@ impl Race {
         1 + self.random.below(max)
     }
 
-    /// After a random pause, executes a command of a client that does not wait. Returns `false` if the schedule ends.
+    /// After a random pause, chooses a client. This client disconnects or, unless it waits, executes a command. Returns
+    /// `false` if the schedule ends.
     fn step(&mut self) -> bool {
         let idle = if self.random.below(3) == 0 { self.millis() * 1000 } else { 0 };
         if !self.pass(idle + 1) {
@@ -247,7 +248,8 @@ impl Race {
     }
 }
 
-/// Runs a schedule. Returns the number of commands whose replies were equal.
+/// Runs a schedule, which ends when two events are simultaneous. Returns the number of executed steps. Panics if the
+/// replies of the server and of the model differ.
 pub fn race(seed: u64, steps: usize) -> usize {
     let mut race = Race::new(seed);
     race.history.push(format!("seed {seed}"));

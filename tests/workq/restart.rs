@@ -48,7 +48,8 @@ fn ask(client: &mut Client, text: &str, lines: usize) -> Vec<String> {
     (0..lines).map(|_| client.line().to_owned()).collect()
 }
 
-/// Returns the reply to `inspect job`, beginning with the key `max-attempts`, without times.
+/// Returns the part of the reply to `inspect job` from the key `max-attempts` to the key `state`, or `gone` if there is
+/// no such job.
 fn look(client: &mut Client, number: u64) -> String {
     let lines = ask(client, &format!("inspect job {}\r\n", id(number)), 1);
     if lines[0] == "-NOT-FOUND" {

@@ -23,7 +23,7 @@ pub struct TurnScratch {
 pub struct Core {
     pub journal: Journal,
     pub engine: Engine,
-    /// The next deadline, or `NEVER` after the timer thread has handled it.
+    /// The next deadline, or `None` after a turn has handled it.
     pub due: Option<Time>,
 }
 
@@ -60,7 +60,7 @@ pub struct Hub {
     /// A bit set of log positions. Replies with these positions do not acknowledge a put, so they can be sent while the
     /// disk is failing.
     pub lesser: AtomicU64,
-    /// The number of deadlines that the timer thread has handled.
+    /// The number of due deadlines that turns of all threads have handled.
     pub served: AtomicU64,
 }
 

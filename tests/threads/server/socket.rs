@@ -79,7 +79,8 @@ pub fn anything() -> Look {
     Arc::new(|_| {})
 }
 
-/// Returns a check that permits a byte only if the log is durable up to the position that the byte contains.
+/// Returns a check that permits a byte only if the log is durable up to the position that the byte contains, or if
+/// `lesser` contains this position.
 pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
         let durable = hub.durability().wal.durable();
