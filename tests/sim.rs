@@ -162,7 +162,8 @@ fn failures_of_long_worlds_are_reduced_to_a_few_actions() {
     }
 }
 
-/// Runs a given seed, or new seeds for a given number of seconds. Called by `make sim`.
+/// Runs a given seed, or the long seeds that failed in the past, followed by new seeds for a given number of seconds.
+/// Called by `make sim`.
 #[test]
 #[ignore = "takes a configurable time; see make sim"]
 fn requested_seeds() {

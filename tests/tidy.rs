@@ -249,8 +249,8 @@ fn pure_modules_use_nothing_impure() {
     complain(problems);
 }
 
-/// Ranked locks assert in debug builds that they are acquired in order, and that no lock is acquired while a lock of
-/// the lowest rank is held. Other locks have no such check.
+/// Ranked locks assert in debug builds that they are acquired in the order of their ranks, and that no lock is acquired
+/// while a lock of the highest rank is held. Other locks have no such check.
 #[test]
 fn every_lock_that_server_threads_share_has_a_rank() {
     let mut problems = Vec::new();

@@ -154,7 +154,7 @@ changes! {
     /// A due schedule does not run, because its last copy still exists.
     Skip { key: String }
     Delete { key: String }
-    /// Deletes the jobs of a tube, or only the buried jobs.
+    /// Deletes the jobs of a tube except its schedules, or only the buried jobs.
     Flush { tube: String, buried: bool }
     Pause { tube: String, seconds: u64 }
     Move { key: String, tube: String, pri: u32, delay: u64 }

@@ -216,7 +216,7 @@ impl<'a> History<'a> {
     }
 
     /// Checks that the shim has recorded all calls: the result of replaying the trace must equal the actual files. Also
-    /// checks that the program did not use disk space before it was allocated.
+    /// checks that the program did not use disk space before its allocation was durable.
     fn verify_trace(&mut self, trace: &Trace) -> Result<()> {
         let events = read(trace.path())?;
         assert!(events.contains(&Event::Began), "the program does not load the shim: is it static?");

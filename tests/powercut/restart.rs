@@ -20,7 +20,7 @@ use crate::look::{look, probe, Wanted};
 use crate::random::Random;
 use crate::trace::Event;
 
-/// The maximum number of additional looks at a server that may be completing a flush or a move.
+/// The maximum number of times that the queue is read again while the server may be completing a flush or a move.
 const MORE_LOOKS: u32 = 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,7 +171,7 @@ impl Starter<'_> {
 pub fn examine(daemon: &Daemon, case: &Case) -> io::Result<Verdict> {
     let wanted = wanted(case.lanes);
     let mut verdict = case.compare(&look(daemon, &wanted)?);
-    // With each command, the server also continues an interrupted flush or move. A few looks let it complete the work.
+    // With each command, the server also continues an interrupted flush or move. A few more reads let it finish.
     let mut looks = if case.may_be_busy() { MORE_LOOKS } else { 0 };
     while looks > 0 && !verdict.problems.is_empty() {
         verdict = case.compare(&look(daemon, &wanted)?);

@@ -108,6 +108,7 @@ impl Action {
     }
 
     /// Converts the action into a line of a conversation, or into a comment if conversations cannot express the action.
+    /// Returns an empty string for `Say`, `Send`, `Read`, `Round` and `Timer`.
     pub fn describe(&self) -> String {
         match self {
             Action::Connect(who, wire) => match wire {

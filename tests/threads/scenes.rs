@@ -281,9 +281,9 @@ fn pool_thread(hub: &Arc<Hub>, shares: usize, lesser: bool) -> Vec<Stream> {
     streams
 }
 
-/// Two threads each add a deadline that is not due, and then a deadline that is due immediately. The first deadline must
-/// not end the wait of the timer thread. The timer thread, or a later turn of another thread, must handle the second
-/// deadline.
+/// Two threads each add a deadline that is not due, and then a deadline that is due immediately. The first deadline
+/// must not end the wait of the timer thread. The timer thread, or a later turn of another thread, must handle the
+/// second deadline.
 fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {

@@ -1,4 +1,4 @@
-//! Checks that the files and the code that the documents name exist.
+//! Checks that the documents name only files and code that exist, and that measurements are dated.
 //!
 //! Must not check names in code blocks.
 

@@ -1,4 +1,4 @@
-//! Checks that each man page has the usual header, and that the related pages that it names exist.
+//! Checks that each man page has the usual header, names related pages, and refers only to pages that exist.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Tests the memory of the real program with incomplete TLS records and handshakes. Incomplete input must count toward
-//! the memory limit, and when memory is short, the server must close the connections that sent this input.
+//! Tests the memory usage of the real program with incomplete TLS records and handshakes. Incomplete input must count
+//! toward the memory limit, and when memory is short, the server must close connections that sent this input.
 
 use std::io::Write;
 use std::net::TcpStream;

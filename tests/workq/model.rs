@@ -1,4 +1,5 @@
-//! A naive model of Workq. Tests compare its replies for random schedules on a virtual clock with the server's replies.
+//! A naive model of Workq. Tests run random schedules on a virtual clock, and compare the model's replies with the
+//! server's replies.
 //!
 //! Owns a simple implementation of Workq, which uses linear searches. Must not share code with the server. Commands are
 //! at least a microsecond apart and all durations are whole milliseconds, so that events are rarely simultaneous. If

@@ -1,4 +1,4 @@
-//! The server's files whose state several threads share, unchanged, in a minimal environment.
+//! The server's files whose state several threads share. The files are unchanged, but their environment is minimal.
 //!
 //! Includes the outbox and its messages, the replies that wait for the log, the log's threads except for the segments
 //! thread, and the alarm.
