@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::daemon::{wait_until, Signal, PATIENCE};
@@ -27,6 +28,7 @@ enum Event {
     DirectoryLost,
     /// A byte of the server's log changes on the disk.
     CopyDamaged,
+    SegmentRemoved,
     Suspended,
     OtherClaims,
     /// An operator promotes a server that does not exist.
@@ -34,12 +36,13 @@ enum Event {
     EtcdWiped,
 }
 
-const EVENTS: [Event; 9] = [
+const EVENTS: [Event; 10] = [
     Event::Stop,
     Event::EtcdSilent,
     Event::EtcdFull,
     Event::DirectoryLost,
     Event::CopyDamaged,
+    Event::SegmentRemoved,
     Event::Suspended,
     Event::OtherClaims,
     Event::OtherPromoted,
@@ -57,7 +60,7 @@ enum Outcome {
 
 fn expected(state: State, event: Event) -> Outcome {
     use Event::{CopyDamaged, DirectoryLost, EtcdFull, EtcdSilent, EtcdWiped};
-    use Event::{OtherClaims, OtherPromoted, Stop, Suspended};
+    use Event::{OtherClaims, OtherPromoted, SegmentRemoved, Stop, Suspended};
     use Outcome::{Exits, Refuses, Serves};
     match (state, event) {
         (State::Joining, Stop) => Exits("standing by as a"),
@@ -65,7 +68,9 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Joining, OtherClaims) => Serves("y at 127.0.0.1:1 is the active server"),
         (State::Joining | State::Standby, DirectoryLost) => Refuses("journal: No such file or directory"),
         (State::Joining | State::Standby, EtcdWiped) => Refuses("etcd was wiped or restored"),
-        (State::Joining | State::Standby, CopyDamaged) => Serves("is damaged; copying the journal again"),
+        (State::Joining | State::Standby, CopyDamaged | SegmentRemoved) => {
+            Serves("is damaged; copying the journal again")
+        }
         (State::Joining | State::Standby | State::Active, EtcdFull) => Serves("etcd had reached its quota"),
         (State::Joining, OtherPromoted) => Serves("active as a, epoch 1"),
         (State::Standby, OtherPromoted) => Serves("active as a, epoch 2"),
@@ -77,7 +82,7 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Active, EtcdSilent | OtherClaims) => Serves("no longer active"),
         (State::Active, Suspended) => Serves("was stopped for"),
         // The server creates a new directory and copies all entries from etcd to it.
-        (State::Active, DirectoryLost) => Serves("this server stops being active"),
+        (State::Active, DirectoryLost | SegmentRemoved) => Serves("this server stops being active"),
         (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
         // The active server reads its files only at startup.
         (State::Active, CopyDamaged) => Serves("active as a, epoch 1"),
@@ -90,7 +95,7 @@ fn expected(state: State, event: Event) -> Outcome {
 /// Starts a server and brings it into `state`. Also returns the active server if `state` is `Standby`.
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
-        State::Joining if event == Event::EtcdWiped || event == Event::CopyDamaged => {
+        State::Joining if matches!(event, Event::EtcdWiped | Event::CopyDamaged | Event::SegmentRemoved) => {
             // In these cases, server `a` already has a copy of the journal.
             let first = clocks.start(served, "a");
             first.wait_active();
@@ -133,12 +138,15 @@ fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Membe
     }
 }
 
-/// Changes the first byte after the header of the server's oldest segment.
-fn damage(member: &Member) {
-    const HEADER: u64 = 192;
+fn oldest_segment(member: &Member) -> PathBuf {
     let files = std::fs::read_dir(member.folder.file("jobs")).expect("a directory");
     let paths = files.map(|file| file.expect("a file").path());
-    let segment = paths.filter(|path| path.to_string_lossy().contains("/segment.")).min().expect("a segment");
+    paths.filter(|path| path.to_string_lossy().contains("/segment.")).min().expect("a segment")
+}
+
+/// Changes the first byte after the header of a segment.
+fn damage(segment: &Path) {
+    const HEADER: u64 = 192;
     let (file, mut byte) = (File::options().read(true).write(true).open(segment).expect("a segment"), [0]);
     file.read_exact_at(&mut byte, HEADER).expect("a record");
     file.write_all_at(&[byte[0] ^ 1], HEADER).expect("a record");
@@ -156,7 +164,8 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         Event::DirectoryLost => {
             std::fs::rename(member.folder.file("jobs"), member.folder.file("elsewhere")).expect("a directory");
         }
-        Event::CopyDamaged => damage(member),
+        Event::CopyDamaged => damage(&oldest_segment(member)),
+        Event::SegmentRemoved => std::fs::remove_file(oldest_segment(member)).expect("a segment"),
         Event::Suspended => {
             member.daemon.signal(Signal::SIGSTOP);
             let length = Duration::from_secs(2);
@@ -202,7 +211,8 @@ fn check(state: State, event: Event) {
             served.engine().is_away = false;
             member.daemon.wait_log(log);
             member.wait_active();
-            assert!(event == Event::CopyDamaged || !member.daemon.log().contains("is damaged"), "{state:?}, {event:?}");
+            let is_damaged = matches!(event, Event::CopyDamaged | Event::SegmentRemoved);
+            assert!(is_damaged || !member.daemon.log().contains("is damaged"), "{state:?}, {event:?}");
         }
     }
 }
