@@ -130,9 +130,13 @@ fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Membe
         State::Leaving => {
             let member = clocks.start(served, "a");
             member.wait_active();
-            served.engine().is_away = true;
+            member.client().put(b"x", 0, 0, 60).expect("a job");
+            // Delays the next append, so that the server keeps its lease and does not exit before etcd is away.
+            served.engine().held = member.figure("journal-entry").parse::<u64>().expect("a number") + 1;
             member.daemon.signal(Signal::SIGTERM);
             member.notifications("STATUS=closing, epoch 1");
+            let mut engine = served.engine();
+            (engine.is_away, engine.held) = (true, 0);
             (member, None)
         }
     }
