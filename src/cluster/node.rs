@@ -370,7 +370,7 @@ impl Node {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
         let head = Head { kind: EntryKind::Operations, epoch, writer: self.member.id, number: 0 };
-        let Position { created, checksums, .. } = std::mem::take(&mut self.mirror.position);
+        let Position { created, checksums, .. } = self.mirror.position.clone();
         let (log, board) = (self.member.log.clone(), self.member.board.clone());
         let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, (created, checksums), board));
         let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
