@@ -16,6 +16,7 @@
 #   PROGRAM                  the program that `install` installs and `hostile` attacks
 #   COMPLETER                a program for this machine that prints the completions, if PROGRAM is for another processor
 #   TLS=1                    build and test the program with TLS
+#   STATIC=1                 test the static program
 #   SMALL=1                  build a program that is a third smaller and uses more CPU time
 
 .SUFFIXES:
@@ -140,14 +141,17 @@ static: toolchain ## build a static program: with musl if rustup has its target,
 static-program:
 	@echo $(call q,$(STATIC_PROGRAM))
 
-# The test programs in tests/, excluding those that Cargo.toml excludes from `cargo test`. Four of them run in parallel.
-# Each uses more threads than processors, because most long tests wait most of the time.
+# The test programs in tests/, excluding those that Cargo.toml excludes from `cargo test`. With STATIC=1, only the test
+# programs that start the program. Four of them run in parallel. Each uses more threads than processors, because most
+# long tests wait most of the time.
+STATIC =
 EXCLUDED = oracle attacks powercut $(if $(TLS),,tls)
-TESTS = lib doc $(filter-out $(EXCLUDED),$(basename $(notdir $(wildcard tests/*.rs))))
+ALL_TESTS = $(if $(STATIC),$(shell grep -l '^mod daemon;' tests/*.rs),$(wildcard tests/*.rs))
+TESTS = $(if $(STATIC),,lib doc) $(filter-out $(EXCLUDED),$(basename $(notdir $(ALL_TESTS))))
 TEST_THREADS = $(or $(RUST_TEST_THREADS),$(shell expr 6 \* "$$(getconf _NPROCESSORS_ONLN)"))
-test: toolchain ## run all tests that need only the Rust toolchain; TLS=1 adds the tests of TLS
+test: toolchain $(if $(STATIC),static) ## run all tests that need only the Rust toolchain; TLS=1 adds the tests of TLS, STATIC=1 tests the static program
 	$(CARGO) test $(CARGOFLAGS) --no-run
-	@RUST_TEST_THREADS='$(TEST_THREADS)' $(MAKE) --no-print-directory -k -j4 -Otarget $(TESTS:%=test-%)
+	@$(if $(STATIC),BEANPOLE_PROGRAM=$(call q,$(abspath $(STATIC_PROGRAM))) )RUST_TEST_THREADS='$(TEST_THREADS)' $(MAKE) --no-print-directory -k -j4 -Otarget $(TESTS:%=test-%)
 
 test-list:
 	@echo $(TESTS)

@@ -187,9 +187,9 @@ tsan: ## find data races with ThreadSanitizer; needs the source of Rust's standa
 	$(TSAN_TEST) --test conversations over_a_real
 
 MEMORY_TEST = $(if $(TLS),tls memory,memory)
-memory: build static ## compare the memory of the dynamic and the static program with the memory that the server counts; TLS=1 tests TLS instead
+memory: build static ## compare the memory of the dynamic and the static program with the memory that the server counts; TLS=1 runs the tests of TLS instead
 	$(STARTER) --test $(MEMORY_TEST)
-	$(call starter,$(STATIC_PROGRAM)) --test $(MEMORY_TEST)
+	$(call starter,$(STATIC_PROGRAM)) --test $(firstword $(MEMORY_TEST))
 
 chaos: build ## test the program under stops, floods, full disks and lack of resources; runs more tests as root
 	$(STARTER) --test chaos -- --ignored --nocapture --test-threads=1

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use beanpole::Client;
-use daemon::{wait_until, Daemon, Folder, PROGRAM};
+use daemon::{program, wait_until, Daemon, Folder};
 
 /// Returns the directory of dependencies if `tests/compat/examples` runs the test.
 fn tools() -> Option<PathBuf> {
@@ -20,16 +20,15 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// Returns a command that runs in the directory of an example, with the directory of beanpole first in its PATH.
+/// Returns a command that runs in the directory of an example, with the directory of beanpole in its PATH.
 fn command(folder: &str, words: &[&str]) -> Command {
-    let mut path = vec![Path::new(PROGRAM).parent().expect("a directory").to_owned()];
-    path.extend(tools().map(|tools| tools.join("venv/bin")));
-    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let own = daemon::path();
+    let path = tools().map(|tools| tools.join("venv/bin")).into_iter().chain(std::env::split_paths(&own));
     let path = std::env::join_paths(path).expect("a path");
     // `Command` looks up programs in the PATH of the test process. env(1) looks them up in the changed PATH.
     let mut command = Command::new("env");
     command.arg(format!("PATH={}", path.to_str().expect("text"))).args(words).current_dir(example(folder));
-    command.env("BEANPOLE", PROGRAM).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("BEANPOLE", program()).env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }
 
@@ -44,7 +43,7 @@ fn is_installed(name: &str, words: &[&str]) -> bool {
 }
 
 fn passes(command: &mut Command) -> Output {
-    let run = command.env("BEANPOLE", PROGRAM).output().expect("a program that starts");
+    let run = command.env("BEANPOLE", program()).output().expect("a program that starts");
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{command:?}: {}\n{out}{err}", run.status);
     run
@@ -203,7 +202,8 @@ fn the_worker_of_the_readme_retries() {
 #[test]
 fn a_rust_worker_retries_too() {
     // `cargo test` builds the examples, but `cargo test --test examples` does not.
-    let folder = Path::new(PROGRAM).parent().expect("a directory").join("examples");
+    let own = std::env::current_exe().expect("this program");
+    let folder = own.ancestors().nth(2).expect("a directory").join("examples");
     let built = |name: &str| folder.join(name);
     assert!(built("worker").is_file(), "missing examples: run cargo build --examples");
     work("rust", &|| Command::new(built("producer")), Command::new(built("worker")));

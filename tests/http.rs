@@ -3,6 +3,8 @@
 //! The tests send correct, wrong and hostile requests to an embedded server and to the real program. `make browser`
 //! tests the page in a browser.
 
+mod daemon;
+
 #[path = "http/api.rs"]
 mod api;
 #[path = "http/framing.rs"]

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use daemon::{Folder, PROGRAM};
+use daemon::Folder;
 
 fn script(path: &Path, text: &str) {
     fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -99,7 +99,7 @@ fn uninstall_removes_all_installed_files() {
     let odd = folder.file("an o'dd $place");
     fs::create_dir(&odd).unwrap();
     let program = odd.join("beanpole");
-    assert!(Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp").success());
+    assert!(Command::new("cp").arg(daemon::program()).arg(&program).status().expect("cp").success());
     let root = odd.join("root");
     // In the value of a make variable, `$$` is a dollar sign.
     let escaped = |path: &Path| path.display().to_string().replace('$', "$$");
@@ -200,7 +200,8 @@ fn run_advises_the_right_address() {
     }
 }
 
-/// `make test` starts each test program by name, and must exclude the same programs as `cargo test`.
+/// `make test` starts each test program by name, and must exclude the same programs as `cargo test`. With `STATIC=1`,
+/// `make test` must run only the test programs that start the program.
 #[test]
 fn make_test_runs_what_cargo_test_runs() {
     let manifest = fs::read_to_string("Cargo.toml").expect("a manifest");
@@ -211,14 +212,16 @@ fn make_test_runs_what_cargo_test_runs() {
         })
         .map(|part| part.split('"').nth(1).expect("a name"))
         .collect();
-    let run = Command::new("make").args(["-n", "test-list", "TLS="]).output().expect("make");
-    assert!(run.status.success());
-    let listed = String::from_utf8(run.stdout).expect("text");
-    for entry in fs::read_dir("tests").expect("a directory").map(|entry| entry.expect("an entry").file_name()) {
-        let name = entry.to_str().expect("a name");
-        if let Some(name) = name.strip_suffix(".rs") {
-            let is_listed = listed.split_whitespace().any(|word| word == name);
-            assert_eq!(is_listed, !excluded.contains(&name), "{name}: {listed}");
+    let list = |more| make(&["-s", "test-list", "TLS=", more].map(str::to_owned));
+    let (all, starters) = (list("STATIC="), list("STATIC=1"));
+    for path in fs::read_dir("tests").expect("a directory").map(|entry| entry.expect("an entry").path()) {
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
+        if path.is_file() {
+            let is_included = !excluded.contains(&name);
+            let starts = fs::read_to_string(&path).expect("a file").contains("mod daemon;");
+            for (list, expected) in [(&all, is_included), (&starters, is_included && starts)] {
+                assert_eq!(list.split_whitespace().any(|word| word == name), expected, "{name}: {list}");
+            }
         }
     }
 }

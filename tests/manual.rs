@@ -7,7 +7,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use beanpole::internals::config::CONNECTION_COST;
 use beanpole::internals::ctl::Flag;
@@ -17,6 +16,8 @@ use beanpole::internals::options::{usage, BAD_USAGE, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, SETTINGS, TAGS};
 use beanpole::internals::protocol::http::{metrics, ROUTES};
 use beanpole::{Client, Config, Server};
+
+mod daemon;
 
 #[path = "manual/documents.rs"]
 mod documents;
@@ -174,9 +175,8 @@ fn the_synopsis_has_every_effective_option() {
 
 #[test]
 fn the_help_matches_the_table() {
-    let run = Command::new(env!("CARGO_BIN_EXE_beanpole")).arg("-h").output().expect("the program");
-    let help = String::from_utf8(run.stdout).expect("text");
-    assert_eq!((run.status.code(), run.stderr.len()), (Some(0), 0));
+    let daemon::Ended { code, out: help, err } = daemon::run(&["-h"]);
+    assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::ctl::usage()));
     assert_eq!(help.lines().find(|line| line.len() > 100), None, "it fits 100 columns");
     let options = usage();

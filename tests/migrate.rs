@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use beanpole::Client;
-use daemon::{wait_until, Daemon, Folder, Signal, PROGRAM};
+use daemon::{wait_until, Daemon, Folder, Signal};
 
 const BEANSTALKD: &str = "/usr/bin/beanstalkd";
 
@@ -28,12 +28,10 @@ struct Run(Child);
 
 impl Run {
     fn new(block: &str, variables: &[(&str, String)]) -> Run {
-        // The PATH contains the program, because the commands start it by its name.
-        let path = format!("{}:{}", Path::new(PROGRAM).parent().unwrap().display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");
         let block = block.trim().trim_end_matches('&');
         let (first, last) = block.rsplit_once('\n').unwrap_or(("", block));
-        command.args(["-c", &format!("{first}\nexec {last}")]).env("PATH", path);
+        command.args(["-c", &format!("{first}\nexec {last}")]).env("PATH", daemon::path());
         command.envs(variables.iter().map(|(name, value)| (name, value))).stdin(Stdio::null()).stderr(Stdio::null());
         Run(command.spawn().expect("a shell"))
     }

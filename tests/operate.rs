@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use daemon::{Daemon, Folder, PROGRAM};
+use daemon::{Daemon, Folder};
 
 /// Replaces systemctl(1). `stop` stops the server with the process ID `$PID`. The test itself starts the server again.
 const SYSTEMCTL: &str = r#"systemctl() {
@@ -32,10 +32,9 @@ fn commands(root: &Folder) -> Vec<String> {
 }
 
 fn run(block: &str, daemon: &Daemon) {
-    let path = format!("{}:{}", Path::new(PROGRAM).parent().unwrap().display(), std::env::var("PATH").unwrap());
     let script = format!("set -eu\n{SYSTEMCTL}{block}");
     let mut command = Command::new("sh");
-    command.args(["-c", &script]).env("PATH", path).env("PID", daemon.pid().to_string());
+    command.args(["-c", &script]).env("PATH", daemon::path()).env("PID", daemon.pid().to_string());
     let output = command.output().expect("a shell");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -291,6 +291,14 @@ fn nested_options_are_not_compared() {
     complain(found.map(|source| format!("{}: use matches!(…, Some(None))", source.path.display())).collect());
 }
 
+/// Thus, `BEANPOLE_PROGRAM` replaces the program in all tests, for example with the static program.
+#[test]
+fn only_one_function_names_the_program_under_test() {
+    let names = |source: &Source| source.text.contains(concat!("CARGO_BIN", "_EXE"));
+    let found = sources("tests").into_iter().filter(|source| names(source) && !source.path.ends_with("daemon/mod.rs"));
+    complain(found.map(|source| format!("{}: use daemon::program()", source.path.display())).collect());
+}
+
 /// `shared/system` hides differences between systems: for example, on macOS, `File::sync_all` and `sync_data` also
 /// flush the disk's cache.
 #[test]

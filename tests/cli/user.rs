@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use nix::unistd::User;
 
-use super::daemon::{run, run_command, Daemon, Ended, Folder, Signal, PATIENCE, PROGRAM};
+use super::daemon::{program, run, run_command, Daemon, Ended, Folder, Signal, PATIENCE};
 use super::{is_root, NO_ADDRESS};
 
 /// Exit codes of beanstalkd.
@@ -23,7 +23,7 @@ pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
     // Uses cp(1), because a child process of another test could inherit the descriptor with which this process would
     // write the copy. Executing the copy fails while any process has it open for writing.
-    assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
+    assert!(Command::new("cp").arg(program()).arg(&copy).status().expect("cp").success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
     fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
     let mut command = Command::new(copy);

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::daemon::{run, run_command, shell, Daemon, Ended};
+use crate::daemon::{program, run, run_command, shell, Daemon, Ended};
 use crate::support::{ctl, pretender, Server};
 
 /// Checks the exit code, and that the only error line contains all of `words`.
@@ -147,7 +147,7 @@ fn a_closed_pipe_is_no_error() {
         // The shell runs `:`, which exits immediately and closes the pipe from the program's stdout.
         let script = format!("exec 5>&1; {{ \"$0\" {line} 2>/dev/null; echo \"$?\" >&5; }} | :");
         let mut command = Command::new("timeout");
-        command.args(["60", "sh", "-c", &script, crate::daemon::PROGRAM]);
+        command.args(["60", "sh", "-c", &script]).arg(program());
         command.env("BEANPOLE_SERVER", server.address().to_string());
         let mut producer = None;
         if line.starts_with("tail") {

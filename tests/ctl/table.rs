@@ -8,7 +8,7 @@ use std::process::Command;
 use beanpole::internals::ctl::{Flag, Subcommand, SUBCOMMANDS};
 use beanpole::internals::protocol::beanstalk::SETTINGS;
 
-use crate::daemon::{run, Folder, PROGRAM};
+use crate::daemon::{path, run, Folder};
 use crate::support::Server;
 
 fn page() -> String {
@@ -93,10 +93,8 @@ fn options_do_not_clash_and_the_help_fits_100_columns() {
 fn bash(script: &Path, words: &[&str], server: &str) -> BTreeSet<String> {
     let code = "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); compopt() { :; }; _beanpole; \
                 printf '%s\\n' \"${COMPREPLY[@]}\"";
-    let folder = Path::new(PROGRAM).parent().expect("a folder");
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
-    command.args(["-c", code, "bash"]).arg(script).args(words).env("PATH", path).env("BEANPOLE_SERVER", server);
+    command.args(["-c", code, "bash"]).arg(script).args(words).env("PATH", path()).env("BEANPOLE_SERVER", server);
     let output = command.output().expect("bash");
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()

@@ -38,11 +38,28 @@ use nix::sys::signal::kill;
 pub use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, Pid, SysconfVar};
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpole");
-
 /// Returns the program under test, which the environment variable `BEANPOLE_PROGRAM` can replace.
-fn program() -> OsString {
-    std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| PROGRAM.into())
+pub fn program() -> PathBuf {
+    std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_beanpole").into()).into()
+}
+
+/// Returns the PATH with the directory of the program first.
+pub fn path() -> OsString {
+    let inherited = std::env::var_os("PATH").unwrap_or_default();
+    let own = program().parent().map(Path::to_owned);
+    std::env::join_paths(own.into_iter().chain(std::env::split_paths(&inherited))).expect("a path")
+}
+
+/// `true` if the program loads the libraries in `LD_PRELOAD`. Otherwise, prints that a test is skipped.
+pub fn can_preload() -> bool {
+    let mut command = command(&["-v"]);
+    // This variable makes the dynamic linker list the libraries and not start the program.
+    command.env("LD_TRACE_LOADED_OBJECTS", "1");
+    let is_static = run_command(command).out.starts_with("beanpole ");
+    if is_static {
+        println!("skipped: a static program ignores LD_PRELOAD");
+    }
+    !is_static
 }
 
 /// Time limit for events that normally happen immediately. The limit is long, because a machine can be very busy. Only

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::daemon::Daemon;
+use super::daemon::{can_preload, Daemon};
 use super::support::{crash, total, Home};
 
 fn shim(home: &Home) -> PathBuf {
@@ -25,6 +25,9 @@ fn start(home: &Home, shim: &Path, (name, folder): (&str, &Path), options: &[&st
 #[test]
 fn interrupted_and_partial_calls_have_no_effect() {
     const JOBS: usize = 40;
+    if !can_preload() {
+        return;
+    }
     let home = Home::new();
     let shim = shim(&home);
     let started = |option| start(&home, &shim, ("FAULT_CALLS", home.path()), &["-f0", "-s", "8192", option]);
@@ -43,6 +46,9 @@ fn interrupted_and_partial_calls_have_no_effect() {
 
 #[test]
 fn the_directory_above_a_new_log_is_synced() {
+    if !can_preload() {
+        return;
+    }
     let home = Home::new();
     std::fs::remove_dir(home.path()).expect("an empty folder");
     let above = home.path().parent().expect("a folder above");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use beanpole::internals::protocol::http::{PAGE, SCRIPT_HASH, STYLE_HASH};
 
+use crate::daemon::command;
 use crate::visitor::{serve, Visitor};
 
 const RIGHT: &str = "Host: 127.0.0.1:11380\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\n";
@@ -132,12 +133,7 @@ fn the_page_s_policy_permits_only_its_style_and_script() {
 /// Starts the program, waits until it is listening, and calls `visit` with the HTTP port. Returns the beginning of the
 /// log, and the exit code if the program has exited by itself.
 fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_beanpole"))
-        .args(["-p", "0"])
-        .args(options)
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program");
+    let mut child = command(&["-p", "0"]).args(options).stderr(Stdio::piped()).spawn().expect("the program");
     let mut line = String::new();
     BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
     let port = line.split("http://").nth(1).and_then(|rest| rest.split(':').nth(1)?.split('/').next());
