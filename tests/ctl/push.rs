@@ -98,7 +98,7 @@ fn names_and_delays_are_bounded() {
         answer(stream, &format!("HTTP/1.1 429 x\r\nRetry-After: {seconds}\r\nContent-Length: 0\r\n\r\n")) && is_sent
     });
     let name = "\"a\\x0d\\x0aX-Evil: \\xff\\x1b[2J\"";
-    for (seconds, expected) in [("0", "try 2 in 1 s"), ("99999999999999999999", "try 2 in 3600 s")] {
+    for (id, seconds, expected) in [("1", "0", "try 2 in 1 s"), ("2", "99999999999999999999", "try 2 in 3600 s")] {
         server.ok(&["put", "-t", name, seconds]);
         let ended = server.run(&["work", name, "--once", "--url", &url]);
         assert!(ended.code == 1 && ended.err.contains(expected), "{}", ended.err);
@@ -106,6 +106,8 @@ fn names_and_delays_are_bounded() {
         let head = receiver.recv().expect("a request");
         let tube = head.lines().find_map(|line| line.strip_prefix("Beanpole-Job-Tube: "));
         assert_eq!((tube, head.contains("\nX-Evil")), (Some(name), false), "{head}");
+        // After one second, the first job would be ready again.
+        server.ok(&["delete", id]);
     }
 }
 
@@ -302,13 +304,13 @@ fn requests_to_a_slow_endpoint_time_out() {
         _ => drip(stream, "", ""),
     });
     let names = ["silence", "head", "body", "close", "chunk", "trailer", "continue", "flood"];
-    server.ok(&[&["put", "-r", "1", "--"][..], &names].concat());
+    server.ok(&[&["put", "-r", "4", "--"][..], &names].concat());
     let ended = server.run(&["work", "-j", "9", "-w", "2", "--retries", "0", "--url", &url]);
     assert_eq!((ended.code, server.count("default", "buried")), (0, names.len() as u64), "{}", ended.err);
     assert_eq!(server.figure("stats", "job-timeouts"), "0");
     for id in 1..=names.len() {
         let figures = server.ok(&["stats", "-i", &id.to_string()]);
-        assert!(figures.contains("last-error\tno response within 1 s\n"), "{figures}");
+        assert!(figures.contains("last-error\tno response within 4 s\n"), "{figures}");
     }
     // None of these endpoints reads the request. The first one never responds, and the others respond immediately.
     for text in ["", "HTTP/1.1 413 x\r\nContent-Length: 5\r\n\r\nlarge", OK] {
