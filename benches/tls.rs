@@ -149,7 +149,7 @@ fn main() {
     let config = client_config(&folder);
     let server = Server::start(&folder);
     let (plain, secure) = (idle(&server, &server.plain, None), idle(&server, &server.secure, Some(&config)));
-    println!("idle connection: {secure} bytes with TLS, {plain} without (bound: 5000)");
+    println!("idle connection: {secure} bytes with TLS, {plain} without (bounds: tests/tls/idle.rs)");
     for _ in 0..3 {
         let plain = operation(&server, &server.plain, None);
         let secure = operation(&server, &server.secure, Some(&config));

@@ -15,6 +15,7 @@ mod tls {
     mod client;
     mod crowd;
     mod files;
+    mod idle;
     mod memory;
 
     use std::io::{Read, Write};
