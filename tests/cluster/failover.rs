@@ -115,9 +115,15 @@ fn a_small_put_overtakes_the_pieces_of_a_large_body() {
 #[test]
 fn a_server_that_loses_its_lease_during_the_takeover_becomes_a_standby() {
     let served = Served::start();
-    // Delays the append of entry 2, which follows the claim.
-    served.engine().held = 2;
+    // The server listens for HTTP until the takeover, which must therefore not begin before the server has been seen.
+    served.engine().is_away = true;
     let member = Member::start(&served, "a", &[]);
+    {
+        let mut engine = served.engine();
+        // Delays the append of entry 2, which follows the claim.
+        engine.held = 2;
+        engine.is_away = false;
+    }
     wait_until("it creates a segment", || served.engine().arrived.contains(&2));
     {
         let mut engine = served.engine();
