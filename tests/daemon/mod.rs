@@ -389,6 +389,9 @@ impl Drop for Daemon {
         if let Some(collector) = self.collector.take() {
             let _ = collector.join();
         }
+        if std::thread::panicking() {
+            eprintln!("log of process {}:\n{}", self.pid, self.log());
+        }
     }
 }
 
