@@ -57,5 +57,6 @@ fn run(args: &Args) {
     if peer.is_none() {
         println!("{} is not there, so beanpole runs alone: apt-get install gearman-job-server\n", path.display());
     }
-    runner::run(args, &Sides { ours: Program::Door(args.ours.clone(), "--gearman"), peer, echo: None });
+    let ours = Program::Door(args.ours.clone(), "--gearman");
+    runner::run(args, &Sides { ours, static_program: None, peer, echo: None });
 }

@@ -77,5 +77,6 @@ fn run(args: &Args) {
         println!("{} is not there, so beanpole runs alone: apt-get install beanstalkd\n", path.display());
     }
     let echo = Program::Echo(verify::Bodies::new(64).put_length());
-    runner::run(args, &Sides { ours: Program::Queue(args.ours.clone()), peer, echo: Some(echo) });
+    let static_program = args.static_program.clone().map(Program::Queue);
+    runner::run(args, &Sides { ours: Program::Queue(args.ours.clone()), static_program, peer, echo: Some(echo) });
 }

@@ -45,5 +45,6 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) {
-    runner::run(args, &Sides { ours: Program::Door(args.ours.clone(), "--workq"), peer: None, echo: None });
+    let ours = Program::Door(args.ours.clone(), "--workq");
+    runner::run(args, &Sides { ours, static_program: None, peer: None, echo: None });
 }

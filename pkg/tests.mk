@@ -205,8 +205,8 @@ bench: ## run the benchmarks, compared with installed beanstalkd and gearmand; A
 	    $(MAKE) --no-print-directory bench-doors)
 FIGURES = $(abspath $(TARGET_DIR))/figures
 
-results: ## run the benchmarks, and update benches/RESULTS.md, the CSV file and the picture; needs an idle machine
-	$(MAKE) --no-print-directory bench ARGS='--pin'
+results: static ## run the benchmarks, and update benches/RESULTS.md, the CSV file and the picture; needs an idle machine
+	$(MAKE) --no-print-directory bench ARGS='--pin --static=$(abspath $(STATIC_PROGRAM))'
 	$(CARGO) bench $(CARGOFLAGS) --bench picture -- '$(FIGURES).md' '$(abspath benches)/RESULTS.md' \
 	    "$$(git describe --always --dirty)"
 	$(MAKE) --no-print-directory picture
@@ -216,7 +216,7 @@ picture: ## draw the figures of benches/RESULTS.md for the README, and write the
 
 # The benchmarks for Gearman and Workq. `bench` runs them unless ARGS contains an option that only the load benchmark
 # supports.
-SHARED = --pin --quick --runs=%
+SHARED = --pin --quick --runs=% --static=%
 .PHONY: bench-doors
 bench-doors:
 	@$(if $(RIVAL),GEARMAND='$(RIVAL)' $(CARGO) bench $(CARGOFLAGS) --bench gearman -- $(ARGS),\

@@ -19,6 +19,8 @@ pub struct Args {
     /// The path of the peer, if any.
     pub peer: Option<PathBuf>,
     pub ours: PathBuf,
+    /// The path of the static program, for the scenarios of [`Kind::Static`].
+    pub static_program: Option<PathBuf>,
     /// The scenarios to run, or empty for the default scenarios.
     pub names: Vec<String>,
     /// A file with earlier results. Their ratios are compared with the new ratios.
@@ -43,6 +45,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
         options.optopt("", "peer", &format!("the server to compare with (default ${variable} or {usual})"), "PATH");
     }
     options.optopt("", "beanpole", "the server under test (default: the one built with this)", "PATH");
+    options.optopt("", "static", "the static program, for restart-static", "PATH");
     options.optopt("", "compare", "warn where a ratio is 15 % worse than in these results", "FILE");
     options.optflag("", "bench", "ignored; cargo says it");
     options.optflag("h", "help", "print this");
@@ -66,6 +69,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
         runs: if (1..=99).contains(&runs) { runs } else { return Err("--runs takes 1 to 99".to_owned()) },
         peer,
         ours: PathBuf::from(matches.opt_str("beanpole").unwrap_or_else(|| ours.to_owned())),
+        static_program: matches.opt_str("static").map(PathBuf::from),
         names,
         compare: matches.opt_str("compare").map(PathBuf::from),
     };
@@ -86,7 +90,8 @@ fn list() -> String {
 
 impl Args {
     pub fn scenarios(&self) -> impl Iterator<Item = &'static Scenario> + '_ {
-        SCENARIOS.iter().filter(|row| match self.names.as_slice() {
+        let runs = |row: &&Scenario| row.kind != Kind::Static || self.static_program.is_some();
+        SCENARIOS.iter().filter(runs).filter(|row| match self.names.as_slice() {
             [] => row.kind == Kind::Quick || !self.quick,
             names => names.iter().any(|name| name == row.name),
         })

@@ -29,7 +29,7 @@ const fn watching(producers: usize, workers: usize, tubes: usize) -> Shape {
     Shape { tubes, ..Shape::new(producers, workers) }
 }
 
-use Kind::{Alone, Binlog, Echo, Full, Quick};
+use Kind::{Alone, Binlog, Echo, Full, Quick, Static};
 
 /// All scenarios, in the order in which they run.
 #[rustfmt::skip]
@@ -80,6 +80,7 @@ pub const SCENARIOS: &[Scenario] = &[
     row("logf0-64", Binlog, goals(15.0, NONE), "put with -b -f0, 64 connections", |b| binlog::puts(b, 64, 1, true)),
     row("logf0-64x16", Binlog, goals(110.0, NONE), "put with -b -f0, 64 connections, pipelined 16", |b| binlog::puts(b, 64, 16, true)),
     row("restart", Binlog, NO_GOALS, "start with 1 M jobs in the log", |b| binlog::restart(b, 1_000_000)),
+    row("restart-static", Static, NO_GOALS, "start of the static program with 1 M jobs in the log", |b| binlog::restart(b, 1_000_000)),
     row("mem-jobs", Quick, NO_GOALS, "memory of 1 M ready jobs", |b| memory::jobs(b, 1_000_000)),
     row("mem-tubes", Full, NO_GOALS, "memory of 10,000 tubes", |b| memory::tubes(b, 10_000)),
     row("mem-conns", Quick, NO_GOALS, "memory of 10,000 connections", |b| memory::connections(b, 10_000)),

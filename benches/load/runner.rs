@@ -23,6 +23,8 @@ const NO_BINLOG: &str = "no binlog";
 pub struct Sides {
     pub ours: Program,
     pub peer: Option<Program>,
+    /// The static program, for scenarios of [`Kind::Static`].
+    pub static_program: Option<Program>,
     /// The echo server, for scenarios that measure only the socket operations.
     pub echo: Option<Program>,
 }
@@ -53,7 +55,7 @@ pub fn run(args: &Args, sides: &Sides) {
             continue;
         }
         let mut results = repeat(scenario, args, sides);
-        results.shared_cpu = pinned && scenario.kind != Kind::Binlog;
+        results.shared_cpu = pinned && !scenario.needs_binlog();
         eprintln!("{:14} {:4.0} s", scenario.name, start.elapsed().as_secs_f64());
         all.push(results);
     }
@@ -68,8 +70,9 @@ pub fn run(args: &Args, sides: &Sides) {
 fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
     let mut results = Results { scenario, peer: Vec::new(), ours: Vec::new(), shared_cpu: false, problems: Vec::new() };
     let peer = if scenario.kind == Kind::Echo { &sides.echo } else { &sides.peer };
-    let mut sides: Vec<(&Program, bool)> = peer.iter().map(|peer| (peer, false)).chain([(&sides.ours, true)]).collect();
-    if scenario.kind == Kind::Binlog {
+    let ours = sides.static_program.as_ref().filter(|_| scenario.kind == Kind::Static).unwrap_or(&sides.ours);
+    let mut sides: Vec<(&Program, bool)> = peer.iter().map(|peer| (peer, false)).chain([(ours, true)]).collect();
+    if scenario.needs_binlog() {
         sides.retain(|(program, is_ours)| {
             let has = program.has_binlog();
             if !has {

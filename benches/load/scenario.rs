@@ -39,8 +39,16 @@ pub enum Kind {
     Echo,
     /// Requires servers with the option `-b`.
     Binlog,
+    /// Like `Binlog`, but measures the static program. Skipped unless the static program is given.
+    Static,
     /// Has no peer, because beanstalkd does not support the measured feature.
     Alone,
+}
+
+impl Scenario {
+    pub fn needs_binlog(&self) -> bool {
+        matches!(self.kind, Kind::Binlog | Kind::Static)
+    }
 }
 
 pub const NONE: f64 = f64::NAN;
