@@ -100,6 +100,12 @@ fn tubes_are_kicked_paused_cleared_and_moved() {
     assert_eq!(value(&visited.get("/api/tubes/b"), "pause-time-left"), "50");
     assert_eq!(visited.post("/api/tubes/b/pause", r#"{"seconds":0}"#).0, 200);
     assert!(client.reserve(Some(0)).expect("a reply").is_some());
+    for state in ["held", "scheduled", "reserved"] {
+        let moved = visited.post("/api/tubes/a/move", &format!(r#"{{"to":"b","state":"{state}"}}"#));
+        let deleted = visited.post("/api/tubes/a/clear", &format!(r#"{{"state":"{state}"}}"#));
+        let seen = visited.visitor().get(&format!("/api/tubes/a/peek/{state}")).status;
+        assert_eq!((moved.0, deleted.0, seen), (400, 400, 400), "{state}");
+    }
     assert_eq!(visited.post("/api/tubes/a/clear", r#"{"state":"buried"}"#).1, "{\"deleted\":5}\n");
     assert_eq!(visited.post("/api/tubes/a/clear", "{}").1, "{\"deleted\":20}\n");
     assert_eq!(visited.post("/api/tubes/b/clear", "").1, "{\"deleted\":34}\n");

@@ -154,8 +154,9 @@ pub fn state(text: &[u8]) -> Result<State, Failure> {
     State::named(text).ok_or_else(|| wrong("state"))
 }
 
-pub fn unreserved(text: &[u8]) -> Result<State, Failure> {
-    state(text).ok().filter(|state| *state != State::Reserved).ok_or_else(|| wrong("state"))
+pub fn queued(text: &[u8]) -> Result<State, Failure> {
+    let states = [State::Ready, State::Delayed, State::Buried];
+    state(text).ok().filter(|state| states.contains(state)).ok_or_else(|| wrong("state"))
 }
 
 /// The tube need not exist. Fails if no protocol allows the name.

@@ -1,6 +1,6 @@
 //! The HTTP commands, except lists, metrics and the commands for failed jobs.
 
-use super::action::{new_tube, once, turns, unreserved, wrong, Arguments, HttpAction, Parsed};
+use super::action::{new_tube, once, queued, turns, wrong, Arguments, HttpAction, Parsed};
 use super::reply::{
     bytes, changed, figure, job_members, not_found, object, time_members, tube_members, tube_values, Failure,
     HttpAnswer, BYTES, MAX_BODY, TEXT,
@@ -112,7 +112,7 @@ pub fn overview(_: &mut Arguments) -> Parsed {
 }
 
 pub fn peek(it: &mut Arguments) -> Parsed {
-    let (tube, state) = (it.part(0), unreserved(&it.part(1))?);
+    let (tube, state) = (it.part(0), queued(&it.part(1))?);
     once(move |context| {
         context.engine.tube_stats(&tube, context.now).ok_or_else(|| not_found("tube"))?;
         let job = context.engine.peek_in(&tube, state).ok_or_else(|| not_found("job"))?;
@@ -227,7 +227,7 @@ pub fn kick(it: &mut Arguments) -> Parsed {
 }
 
 pub fn clear(it: &mut Arguments) -> Parsed {
-    let states: &[State] = match it.text("state")?.map(|text| unreserved(text.as_bytes())).transpose()? {
+    let states: &[State] = match it.text("state")?.map(|text| queued(text.as_bytes())).transpose()? {
         Some(State::Ready) => &[State::Ready],
         Some(State::Delayed) => &[State::Delayed],
         Some(_) => &[State::Buried],
@@ -249,7 +249,7 @@ impl HttpAction for Flush {
 
 pub fn move_jobs(it: &mut Arguments) -> Parsed {
     let to = it.destination()?;
-    let state = unreserved(it.text("state")?.ok_or_else(|| wrong("state"))?.as_bytes())?;
+    let state = queued(it.text("state")?.ok_or_else(|| wrong("state"))?.as_bytes())?;
     Ok(Box::new(MoveJobs::new(it.part(0), to, state, it.number("count", u64::MAX)?)))
 }
 
