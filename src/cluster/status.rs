@@ -138,10 +138,10 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
 /// Requests a switch to the server `node`. First waits until the server's copy contains all entries that exist at the
 /// start, to shorten the interruption of service. Fails if the server has ended, or does not catch up before `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
-    let (_, tail) = log.read(Seq::MAX, 1)?;
-    let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
     let mut goal = None;
     loop {
+        let (_, tail) = log.read(Seq::MAX, 1)?;
+        let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
         let nodes = log.nodes()?;
         let state_of = |name: &[u8]| nodes.iter().find(|(key, _)| key.as_bytes() == name).map(|(_, state)| &**state);
         let Some(state) = state_of(node.as_bytes()) else {
@@ -150,8 +150,8 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
         if claimant == node.as_bytes() && state.starts_with("active") {
             return Ok(());
         }
-        // A `lost` server may have entries that are not in the log.
-        if ["ended", "lost"].iter().any(|end| state.starts_with(end)) {
+        // An active server that another server has replaced may have entries that are not in the log.
+        if ["ended", "active"].iter().any(|end| state.starts_with(end)) {
             return Err(io::Error::other(format!("{node} has ended; start it first")));
         }
         let goal = *goal.get_or_insert_with(|| state_of(claimant).map_or(0, |state| Report::read(state).entry));
@@ -209,7 +209,7 @@ mod tests {
         promote("a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
         log.publish("b", "standby 12 10.0.0.2:11300").expect("memory");
-        log.publish("z", "lost 12 10.0.0.9:11300").expect("memory");
+        log.publish("z", "active 12 10.0.0.9:11300").expect("memory");
         assert!(promote("z").is_err());
         promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
