@@ -1,4 +1,4 @@
-//! Measures jobs at a fixed rate, and delayed jobs that become due.
+//! Measures jobs that are put at a fixed rate, and delayed jobs that become due.
 //!
 //! Owns the pacing. Jobs are put at fixed times even if the server is late, so a slow job also increases the measured
 //! times of later jobs. The client handles replies while jobs are in progress, and otherwise sleeps, so that the next

@@ -28,7 +28,7 @@ pub struct Member {
     pub board: Arc<RoleBoard>,
     pub name: String,
     pub address: String,
-    /// Client addresses by protocol: words like `http=HOST:PORT`, each preceded by a space.
+    /// Addresses for clients, by protocol: words like `http=HOST:PORT`, each preceded by a space.
     pub services: String,
     pub id: u64,
     pub has_reported: AtomicBool,

@@ -152,7 +152,7 @@ impl ImportLine {
 }
 
 enum Value {
-    /// A tube name or key. The field is the JSON member that is used instead if the name is in base64.
+    /// A tube name or key. Contains the name of the JSON member for a tube name or key in base64.
     Name(&'static str),
     Text(&'static str),
     Number,

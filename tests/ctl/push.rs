@@ -404,8 +404,8 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
     assert_eq!((worker.code(), server.count("default", "ready")), (Some(1), 1));
 }
 
-/// A client tries to revoke each job at about the time of its request. If the server accepts the revocation, the job
-/// must be buried. Otherwise, the job must be deleted.
+/// A client tries to revoke each job at about the time at which the worker sends the job's HTTP request. If the server
+/// accepts the revocation, the job must be buried. Otherwise, the job must be deleted.
 #[test]
 fn a_revoke_that_races_with_the_response_has_one_winner() {
     let server = Server::beanpole(&[]);

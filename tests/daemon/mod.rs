@@ -241,7 +241,7 @@ impl Daemon {
         client.unwrap_or_else(|error| panic!("no connection: {error}; log:\n{}", self.log()))
     }
 
-    /// Connects to the first TCP address. Reads time out after [`PATIENCE`].
+    /// Connects to the first TCP address. The timeout of each read is [`PATIENCE`].
     pub fn tcp(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address()).expect("a connection");
         stream.set_nodelay(true).expect("a connection");
@@ -249,7 +249,7 @@ impl Daemon {
         stream
     }
 
-    /// Connects to the first Unix socket. Reads time out after [`PATIENCE`].
+    /// Connects to the first Unix socket. The timeout of each read is [`PATIENCE`].
     pub fn unix(&self) -> UnixStream {
         let stream = UnixStream::connect(self.path()).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a connection");

@@ -41,7 +41,7 @@ impl Wire {
         self.0.get_ref()
     }
 
-    /// Returns the stream, for tests that need raw bytes.
+    /// Returns the buffered reader of the stream, for tests that need raw bytes.
     pub fn reader(&mut self) -> &mut impl Read {
         &mut self.0
     }

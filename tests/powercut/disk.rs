@@ -206,7 +206,7 @@ impl Object {
         }
     }
 
-    /// Returns the event index of the first nonzero write that is not durable.
+    /// Returns the event index of the first write that contains nonzero bytes and is not durable.
     fn first_unsynced(&self) -> Option<usize> {
         let written = self.pending.iter().filter(|(_, change)| change.writes()).map(|(place, _)| *place);
         written.chain(self.lost.iter().copied()).min()

@@ -137,7 +137,7 @@ impl Attempt for CommandAttempt {
     }
 
     fn abort(&mut self) {
-        // No other process has this process ID: even if the command has exited, only `wait` releases the ID.
+        // The process ID is still the command's: `try_wait` releases it, and after that, nothing calls `abort`.
         if killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL).is_err() {
             let _ = self.child.kill();
         }
