@@ -400,10 +400,9 @@ type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;
 pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>> {
     let mut refused = Vec::new();
     ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {
-        let name = &names[index];
-        match stats_of(&format!("stats-tube {name}"), &reply) {
-            Ok(stats) => return each(name, stats),
-            Err(problem) => refused.push(format!("{name}: {}", problem.text)),
+        match stats_of(&format!("stats-tube {}", names[index]), &reply) {
+            Ok(stats) => return each(&names[index], stats),
+            Err(problem) => refused.push(format!("{}: {}", names[index], problem.text)),
         }
         Ok(())
     })?;
@@ -414,8 +413,7 @@ pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<
 /// server without tags executes the body as a command, and therefore sends a second reply.
 pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
     const BODY: &str = "list-tube-used";
-    const END: &str = "no-such-command";
-    link.send(format!("put 0 0 1 {} {word}:\r\n{BODY}\r\n{END}\r\n", BODY.len()).as_bytes())?;
+    link.send(format!("put 0 0 1 {} {word}:\r\n{BODY}\r\nno-such-command\r\n", BODY.len()).as_bytes())?;
     let mut replies = 1;
     while link.reply()?.line != "UNKNOWN_COMMAND" {
         replies += 1;

@@ -47,9 +47,12 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.len()
     }
 
-    /// Returns the allocated bytes, except those that an empty heap can keep.
-    pub fn memory(&self) -> u64 {
-        (self.entries.capacity().saturating_sub(KEEP) * size_of::<(K, u32)>()) as u64
+    /// Adds the bytes that `change` allocates to `memory`. Does not count the bytes that an empty heap can keep.
+    pub fn charged(&mut self, memory: &mut u64, change: impl FnOnce(&mut Heap<K>)) {
+        let bytes = |heap: &Heap<K>| (heap.entries.capacity().saturating_sub(KEEP) * size_of::<(K, u32)>()) as u64;
+        *memory -= bytes(self);
+        change(self);
+        *memory += bytes(self);
     }
 
     pub fn first(&self) -> Option<(K, u32)> {

@@ -405,14 +405,14 @@ impl ExtrasStore {
     pub fn suspend_expiry(&mut self, number: u32) {
         let position = std::mem::replace(&mut self.get_mut(number).position, NIL);
         if position != NIL {
-            self.ends.remove(position, &mut self.table.items);
+            self.ends.charged(&mut self.table.memory, |ends| _ = ends.remove(position, &mut self.table.items));
         }
     }
 
     pub fn expose(&mut self, number: u32) {
         let JobExtras { expires, position, .. } = *self.get(number);
         if expires != Time::NEVER && position == NIL {
-            self.ends.push(expires, number, &mut self.table.items);
+            self.ends.charged(&mut self.table.memory, |ends| ends.push(expires, number, &mut self.table.items));
         }
     }
 

@@ -48,9 +48,7 @@ impl Store {
     pub fn memory(&self) -> u64 {
         self.jobs.memory()
             + self.extras.table.memory
-            + self.extras.ends.memory()
             + self.ended_keys.table.memory
-            + self.ended_keys.ends.memory()
             + self.lanes.keys.memory
             + self.groups.table.memory
             + self.origins.memory
@@ -131,12 +129,13 @@ impl EndedKeys {
     pub fn insert(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, hash: u32, until: Time, is_logged: bool) -> u32 {
         let hash = hash | u32::from(is_logged) << 31;
         let number = self.table.insert(EndedKey { id, until, tube, key, hash, position: NIL });
-        self.ends.push(until, number, &mut self.table.items);
+        self.ends.charged(&mut self.table.memory, |ends| ends.push(until, number, &mut self.table.items));
         number
     }
 
     pub fn remove(&mut self, number: u32) -> EndedKey {
-        self.ends.remove(self.table.get(number).position, &mut self.table.items);
+        let position = self.table.get(number).position;
+        self.ends.charged(&mut self.table.memory, |ends| _ = ends.remove(position, &mut self.table.items));
         self.table.remove(number)
     }
 
@@ -212,12 +211,13 @@ mod tests {
         }
         let heap = |heap: &Heap<Time>| (heap.entries.capacity() * 16) as u64;
         let (keys, extras) = (&store.ended_keys, &store.extras);
-        let of_keys = keys.table.memory + keys.ends.memory();
-        is_exact("the key of an ended job", of_keys, keys.table.allocated() + heap(&keys.ends));
-        let by_slot = 4 * u64::from(MANY);
-        is_exact("a job with a key", extras.table.memory, extras.table.allocated() + by_slot);
-        let of_extras = extras.table.memory + extras.ends.memory();
-        is_exact("the same with a time to live", of_extras, extras.table.allocated() + by_slot + heap(&extras.ends));
-        assert_eq!(store.memory(), of_keys + of_extras);
+        is_exact("the key of an ended job", keys.table.memory, keys.table.allocated() + heap(&keys.ends));
+        let without_heap = extras.table.allocated() + 4 * u64::from(MANY);
+        is_exact("a job with a key", extras.table.counted(), without_heap);
+        is_exact("the same with a time to live", extras.table.memory, without_heap + heap(&extras.ends));
+        assert_eq!(store.memory(), keys.table.memory + extras.table.memory);
+        (0..MANY).for_each(|number| drop(store.ended_keys.remove(number)));
+        (0..MANY).for_each(|slot| store.extras.remove(store.extras.of(slot)));
+        assert_eq!(store.memory(), 0);
     }
 }
