@@ -107,8 +107,7 @@ impl<'a> Reading<'a> {
             let goes_on = match link.length {
                 Some(length) => self.segment(index, link, length)?,
                 None => {
-                    let name = segment_name(link.number);
-                    self.damage(format!("{name}: it is missing"), false);
+                    self.damage(format!("{}: it is missing", segment_name(link.number)), false);
                     self.after_missing = true;
                     true
                 }
@@ -223,10 +222,7 @@ impl<'a> Reading<'a> {
         self.end = LogLocation { segment: number, at: end.at };
         self.journal.found_length(end.at);
         self.read = index + 1;
-        if !goes_on {
-            return Ok(false);
-        }
-        let short = link.limit.is_some_and(|limit| end.at < limit) || link.limit.is_none() && end.used > end.at;
+        let short = goes_on && link.limit.map_or(end.used > end.at, |limit| end.at < limit);
         if short && index + 1 < self.chain.len() && self.is_damage(self.end) {
             let to = link.limit.unwrap_or(end.used);
             self.damage(format!("{name}: bytes {} to {to} are damaged", end.at), true);
@@ -234,7 +230,7 @@ impl<'a> Reading<'a> {
             log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
             return Ok(false);
         }
-        Ok(true)
+        Ok(goes_on)
     }
 
     /// Applies the records of a segment. Returns the end of the records, and `false` if the log also ends there.
@@ -271,13 +267,16 @@ impl<'a> Reading<'a> {
 
     /// Each header repeats the synced location and the oldest needed segment from earlier records, so reading begins
     /// with the segment of the newest synced location. A [`Record::Gone`] counts only if earlier records are intact.
+    /// Segments are removed only after the first [`Record::Gone`] that permits their removal is synced.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();
-        let oldest = headers().map(|header| header.oldest).max().unwrap_or_default();
-        let (mut holes, mut gone, mut window) = (Vec::new(), Vec::new(), Window::default());
+        let oldest = headers().map(|header| header.oldest).max().unwrap_or_default().max(1);
+        let (mut holes, mut gone, mut removed, mut window) = (Vec::new(), Vec::new(), None, Window::default());
+        let is_missing = |number: u64| number >= oldest && self.storage.length(&segment_name(number)).is_err();
         let first = self.chain.partition_point(|link| link.number < synced.segment);
         for link in &self.chain[first..] {
+            removed = removed.max(link.header.map(|it| it.before.segment).filter(|it| is_missing(*it)));
             let (Some(length), segment) = (link.length, link.number) else { continue };
             let location = |at| LogLocation { segment, at };
             if link.header.is_none() {
@@ -294,7 +293,11 @@ impl<'a> Reading<'a> {
                         gone.push((location(at), start.oldest));
                     }
                     Scanned::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(location(at)),
-                    Scanned::Record { record: Record::Gone(oldest), at, .. } => gone.push((location(at), oldest)),
+                    Scanned::Record { record: Record::Gone(oldest), at, .. } => {
+                        synced = synced.max(removed.take_if(|it| *it < oldest).map_or(synced, |_| location(at)));
+                        gone.push((location(at), oldest));
+                    }
+                    Scanned::Record { record: Record::Next(next), .. } if is_missing(next) => removed = Some(next),
                     Scanned::Record { .. } => {}
                     Scanned::Gap(from, _) => holes.push(location(from)),
                 }
@@ -421,24 +424,19 @@ impl<'a> Reading<'a> {
 
     /// Ignores implausible `ids`: new jobs would get IDs from [`ID_LIMIT`] on, which the next start would ignore.
     fn claim_ids(&mut self, ids: u64) {
-        if ids < ID_LIMIT {
-            self.ids = ids;
-        }
+        self.ids = if ids < ID_LIMIT { ids } else { self.ids };
     }
 
     fn delete(&mut self, id: JobId) {
-        if let Some((slot, size)) = self.engine.restore_delete(id) {
-            self.journal.lost_job(slot, size);
-            self.report.progress.jobs -= 1;
-        }
+        let Some((slot, size)) = self.engine.restore_delete(id) else { return };
+        self.journal.lost_job(slot, size);
+        self.report.progress.jobs -= 1;
     }
 
     /// `changed` contains the job's slot and its previous size.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
-        if let Some((slot, before)) = changed {
-            let after = self.engine.logged_size(slot);
-            self.journal.resize(slot, before, after);
-        }
+        let Some((slot, before)) = changed else { return };
+        self.journal.resize(slot, before, self.engine.logged_size(slot));
     }
 
     fn job(&mut self, job: &StoredJob, body: Option<Body>) {

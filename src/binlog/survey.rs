@@ -35,10 +35,8 @@ impl Survey {
     pub fn of(storage: &dyn Storage) -> Result<Survey, OpenError> {
         let names = storage.list().map_err(OpenError::Folder)?;
         let numbers = names.iter().filter_map(|name| segment_number(name));
-        let mut links = BTreeMap::new();
-        for number in numbers {
-            links.insert(number, read_header(storage, number)?);
-        }
+        let found = numbers.map(|number| Ok((number, read_header(storage, number)?)));
+        let mut links: BTreeMap<_, _> = found.collect::<Result<_, OpenError>>()?;
         let mut survey = Survey { log_id: common_log(&links), ..Survey::default() };
         let log_id = survey.log_id;
         let is_ours = |link: &SegmentLink| {
@@ -68,9 +66,8 @@ impl Survey {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
                 // If no older segment exists, do not report the missing segment, because it might not be needed.
-                if lower.is_some() {
-                    self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
-                }
+                let missing = SegmentLink { number, length: None, header: None, whole: true, limit };
+                self.chain.extend(lower.map(|_| missing));
                 next = lower;
                 continue;
             };

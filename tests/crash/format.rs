@@ -240,13 +240,15 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     let Some(log) = headers().next().map(|header| header.log) else { return BTreeMap::new() };
     let used: Vec<_> = segments.iter().filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect();
     let mut oldest = headers().map(|header| header.oldest).max().unwrap_or_default();
-    counted(log, &used, &mut |segment, kind, payload| match kind {
+    let exists = |number| number < oldest.max(1) || segments.iter().any(|(other, _)| *other == number);
+    let synced = proven_by_removals(log, &used, &exists);
+    counted(log, &used, synced, &mut |segment, kind, payload| match kind {
         b'G' => oldest = oldest.max(number(payload, 0).min(segment)),
         b'H' => oldest = oldest.max(number(payload, 32).min(segment)),
         _ => {}
     });
     let mut jobs = BTreeMap::<u64, Job>::new();
-    counted(log, &used, &mut |segment, kind, payload| {
+    counted(log, &used, synced, &mut |segment, kind, payload| {
         if segment >= oldest || used.len() == 1 {
             apply(kind, payload, &mut jobs);
         }
@@ -254,10 +256,29 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     jobs
 }
 
-/// Calls `visit` with the segment, the kind and the payload of each record before the end of the log.
-fn counted(log: u64, used: &[&(u64, Vec<u8>)], visit: &mut dyn FnMut(u64, u8, &[u8])) {
-    let synced = used.iter().map(|(segment, bytes)| last_synced(Segment { log, number: *segment }, bytes)).max();
-    let is_end = |gap: (u64, usize)| synced.unwrap_or_default() <= (gap.0, gap.1 as u64);
+/// Returns the last record that must be synced because a segment, to which a header or a record refers, was removed.
+fn proven_by_removals(log: u64, used: &[&(u64, Vec<u8>)], exists: &dyn Fn(u64) -> bool) -> (u64, u64) {
+    let (mut named, mut gone) = (Vec::new(), Vec::new());
+    for (segment, bytes) in used {
+        named.extend(read_header(bytes).map(|header| header.before.0));
+        for Found { kind, payload, at, .. } in records(Segment { log, number: *segment }, bytes) {
+            match kind {
+                b'N' => named.push(number(payload, 0)),
+                b'G' => gone.push((number(payload, 0), (*segment, at as u64))),
+                _ => {}
+            }
+        }
+    }
+    named.retain(|number| !exists(*number));
+    let first = |number: &u64| gone.iter().find(|(oldest, _)| oldest > number).map(|(_, place)| *place);
+    named.iter().filter_map(first).max().unwrap_or_default()
+}
+
+/// Calls `visit` with the segment, the kind and the payload of each record before the end of the log. The log is synced
+/// at least up to `synced`.
+fn counted(log: u64, used: &[&(u64, Vec<u8>)], synced: (u64, u64), visit: &mut dyn FnMut(u64, u8, &[u8])) {
+    let stated = used.iter().map(|(segment, bytes)| last_synced(Segment { log, number: *segment }, bytes)).max();
+    let is_end = |gap: (u64, usize)| stated.unwrap_or_default().max(synced) <= (gap.0, gap.1 as u64);
     for (place, (segment, bytes)) in used.iter().enumerate() {
         if read_header(bytes).is_none() && is_end((*segment, 0)) {
             return;

@@ -387,3 +387,51 @@ fn a_needed_segment_before_the_first_is_missing() {
         assert_eq!(problems, if is_needed { vec![missing] } else { vec![] }, "from {oldest} on");
     }
 }
+
+/// Returns the segment `number`, which only has a damaged header. It starts with a job, and states that it is the
+/// oldest segment that is needed.
+fn without_header(number: u64, before: u64) -> Vec<u8> {
+    let mut bytes = begin(number, before, (0, 0));
+    bytes[..HEADER].fill(1);
+    put(&mut bytes, number, number);
+    push(&mut bytes, number, b'G', &number.to_le_bytes());
+    put(&mut bytes, number, number + 1);
+    bytes
+}
+
+/// A segment that cannot be removed can have the only intact header. The log was synced up to the record that permitted
+/// the removal of other segments.
+// Tests promise P18 of beanpole-promises(7).
+#[test]
+fn a_damaged_header_after_an_unremovable_segment_loses_nothing() {
+    for (kept, before, next, last) in [(1, 0, 2, 5), (4, 500, 5, 9), (4, 500, 5, 5)] {
+        let mut first = begin(kept, before, (0, 0));
+        put(&mut first, kept, 1);
+        push(&mut first, kept, b'N', &u64::to_le_bytes(next));
+        let last_bytes = without_header(last, first.len() as u64);
+        let whole = disk(&[(kept, first.clone()), (last, last_bytes.clone())]);
+        let header = format!("{}: bytes 0 to {HEADER}, the header, are damaged", name(last));
+        let found = look(&whole).report;
+        assert_eq!((&found.problems, found.progress.jobs), (&vec![header.clone()], 2), "{kept} and {last}");
+        whole.alter(&name(last), |bytes| bytes[HEADER + 9] ^= 1);
+        let found = look(&whole).report;
+        assert_eq!((found.problems.len(), &found.problems[0], found.progress.jobs), (2, &header, 1));
+        whole.keep(&name(kept));
+        let mut life = Life::begin(whole.clone(), settings(4096, SyncMode::Always), dawn(), 1).expect("a log");
+        life.settle();
+        assert_eq!(life.access.0.borrow().0.stats().stuck, 1);
+        let found = look(&whole.kill(1)).report;
+        assert_eq!((found.problems, found.progress.jobs), (vec![], 1));
+    }
+}
+
+/// No segment was removed, so the last segment may be the result of an interrupted write.
+#[test]
+fn a_segment_without_a_header_after_its_predecessor_is_no_damage() {
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    push(&mut first, 1, b'N', &2u64.to_le_bytes());
+    let second = without_header(2, first.len() as u64);
+    let found = look(&disk(&[(1, first), (2, second)])).report;
+    assert_eq!((found.problems, found.progress.jobs), (vec![], 1));
+}
