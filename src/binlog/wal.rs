@@ -33,7 +33,7 @@ pub trait JournalAccess {
 
 pub struct Wal {
     pub storage: Arc<dyn Storage>,
-    mode: SyncMode,
+    pub mode: SyncMode,
     writer: Mutex<Writer, WRITER>,
     /// Held during a sync, unless the storage allows concurrent syncs.
     syncing: Mutex<(), SYNCING>,
@@ -111,10 +111,6 @@ impl Wal {
         }
     }
 
-    pub fn mode(&self) -> SyncMode {
-        self.mode
-    }
-
     /// Returns the log position up to which replies may be sent.
     pub fn durable(&self) -> u64 {
         self.safe.load(Ordering::Acquire)
@@ -171,11 +167,8 @@ impl Wal {
     }
 
     fn write_with(&self, mut writer: MutexGuard<Writer>, access: &impl JournalAccess, promptly: bool) -> bool {
-        if self.is_failing() {
-            return false;
-        }
         let batch = access.with(|journal, _| {
-            let is_left = promptly && journal.is_large();
+            let is_left = self.is_failing() || promptly && journal.is_large();
             (!is_left).then(|| journal.take(std::mem::take(&mut writer.spare), writer.synced))
         });
         let Some(batch) = batch else { return false };
@@ -206,10 +199,7 @@ impl Wal {
             return false;
         }
         let task = {
-            let Some(mut writer) = lock() else { return false };
-            if self.is_failing() {
-                return false;
-            }
+            let Some(mut writer) = lock().filter(|_| !self.is_failing()) else { return false };
             if !writer.is_unsynced() {
                 return true;
             }
@@ -361,10 +351,11 @@ impl Wal {
                 return;
             }
             self.maintain(access, true);
-            if lacks() && !access.with(|journal, _| journal.can_shrink()) {
+            let (awaits_sync, can_shrink) = access.with(|it, _| (it.awaits_sync(), it.can_shrink()));
+            if lacks() && !awaits_sync && !can_shrink {
                 break;
             }
-            if lacks() && !(self.write(access) && self.sync(access)) {
+            if lacks() && !(self.write(access) && (!awaits_sync || self.sync(access))) {
                 return;
             }
         }

@@ -52,7 +52,7 @@ pub type Run = fn(&Hub, &Durability);
 
 /// With `-f0`, the syncers also do the work of the writer.
 pub fn log_threads(log: &Durability) -> Vec<(&'static str, Run)> {
-    let writer = (log.wal.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
+    let writer = (log.wal.mode != SyncMode::Always).then_some(("writer", run_writer as Run));
     let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal.syncs_at_once());
     let run_stager: Run = |_, log| log.staging.run(&*log.wal.storage);
     let stager = (log.wal.syncs_at_once() > 1).then_some(("stager", run_stager));

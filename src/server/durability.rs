@@ -141,7 +141,7 @@ impl Durability {
             self.write_or_request(access, may_sync);
             // The syncer thread runs even if no sync is due, because it also checks that the log's files exist.
             if !self.syncer.is_armed() {
-                let within = match self.wal.mode() {
+                let within = match self.wal.mode {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
                     SyncMode::Always | SyncMode::Never => MAX_UNSYNCED,
                 };
@@ -156,7 +156,7 @@ impl Durability {
 
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
-        match wal.mode() {
+        match wal.mode {
             // No reply depends on the new records, such as records of reservations, so sync them with later records.
             SyncMode::Always if self.held.lock().is_empty() => {
                 if !wal.is_slow() {
@@ -180,7 +180,7 @@ impl Durability {
     pub fn write_compacted(&self, access: &impl JournalAccess) {
         self.wal.write(access);
         if self.wal.is_unsynced() {
-            match self.wal.mode() {
+            match self.wal.mode {
                 SyncMode::Every(millis) => self.syncer.ring_by(Instant::now() + Duration::from_millis(millis)),
                 SyncMode::Always => self.syncer.ring_by(Instant::now()),
                 SyncMode::Never => {}

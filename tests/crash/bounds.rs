@@ -326,6 +326,26 @@ fn very_many_paused_tubes() {
     watch.finish();
 }
 
+/// Before a segment is emptied, no segment can be removed, so a sync would only delay commands.
+#[test]
+fn compaction_syncs_only_for_removals() {
+    let mut watch = Watch::new("large segments", 8 << 20);
+    let ids: Vec<JobId> = (0..2400).map(|_| watch.put(Span::ZERO, 10_000)).collect();
+    let (client, before) = (watch.client, watch.wal.sync_times.lock().count());
+    watch.access.with(|journal, engine| {
+        let mut deleted = ids.iter().filter(|id| id.0 % 3 > 0);
+        assert!(deleted.all(|id| engine.delete(client, *id, dawn())));
+        journal.append(engine)
+    });
+    let figures = |watch: &Watch| watch.access.0.borrow().0.stats();
+    let old = figures(&watch);
+    watch.wal.reserve(&watch.access, 0);
+    let (now, syncs) = (figures(&watch), watch.wal.sync_times.lock().count() - before);
+    println!("{} records copied, {} segments removed, {syncs} syncs", now.migrated, now.oldest - old.oldest);
+    assert!(now.disk <= 2 * now.live + 2 * watch.segment && now.oldest > old.oldest && now.migrated > 100);
+    assert!(syncs <= now.oldest - old.oldest, "{syncs} syncs");
+}
+
 /// The kinds of changes that [`Churn::round`] makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use beanpole::internals::binlog::{Health, SyncMode};
-use beanpole::internals::engine::{Body, JobId, NewJob, Span};
+use beanpole::internals::binlog::{Health, JournalAccess, SyncMode};
+use beanpole::internals::engine::{Body, CompletionPolicy, JobId, JobOptions, NewJob, Span};
 
 use crate::disk::{Disk, Operation, EIO};
 use crate::driver::{dawn, settings, start, Life};
@@ -391,6 +391,28 @@ fn an_unremovable_segment_blocks_no_other_and_its_jobs_stay_deleted() {
         assert_eq!((stats(&life).stuck, stats(&life).disk), (0, disk.used("segment.")), "{mode:?}");
         assert!(!disk.names().contains(&name));
     }
+}
+
+/// If the log has durably reserved too few IDs, a sync provides more IDs. Additional segments would not.
+#[test]
+fn a_lack_of_ids_creates_no_segments() {
+    let disk = Disk::new(1);
+    let life = life(&disk, 65_536);
+    let (client, used) = (life.first_client(), disk.used(""));
+    disk.set_capacity(used + 65_536 * 10);
+    let options = || JobOptions { completion: CompletionPolicy::Tell, durable: false, ..JobOptions::default() };
+    let new = || NewJob { pri: 1, delay: Span::ZERO, ttr: Span::MAX, body: Body::from(vec![]) };
+    life.access.with(|journal, engine| {
+        engine.set_log_room(journal.engine_room());
+        while let Ok(submitted) = engine.submit(client, b"default", new(), options(), dawn()) {
+            engine.cancel(submitted.id, dawn());
+            journal.append(engine);
+        }
+        assert!(journal.is_short(0));
+    });
+    life.wal.reserve(&life.access, 1);
+    assert!(!life.access.0.borrow().0.is_short(1) && !life.wal.is_full());
+    assert!(disk.used("") <= used + 65_536, "{} bytes, not {used}", disk.used(""));
 }
 
 #[test]

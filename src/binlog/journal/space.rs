@@ -96,6 +96,11 @@ impl Journal {
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
+    /// Returns `true` if a sync permits the removal of segments or the use of more IDs.
+    pub fn awaits_sync(&self) -> bool {
+        self.retiring > 0 || self.last_id + IDS_KEPT > self.ids_synced
+    }
+
     /// Returns `true` if another segment fits into the bound only after a sync and the removal of the retired segments.
     pub fn awaits_removal(&self) -> bool {
         self.retiring > 0 && !self.in_doubt && self.disk() + self.segment_size > self.bound()
