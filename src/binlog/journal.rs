@@ -41,7 +41,8 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 pub struct Retired {
     pub number: u64,
     pub bytes: u64,
-    /// The log must be durable up to this position before the segment is removed.
+    /// The log must be durable up to this position before the segment is removed. 0 if an earlier process wrote the
+    /// segment, which might not be synced.
     pub after: u64,
     /// A damaged segment is moved to a subdirectory instead of being removed.
     pub damaged: bool,
@@ -412,9 +413,7 @@ impl Journal {
     }
 
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
-        let changes = self.health == from;
-        self.health = if changes { to } else { self.health };
-        changes
+        (self.health == from).then(|| self.health = to).is_some()
     }
 
     /// Segments must be added in ascending order, each before its records.
@@ -490,9 +489,7 @@ impl Journal {
 
     /// `size` is the job's current [`Engine::logged_size`], and `before` is its size in an earlier full record.
     pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
-        if let Some(before) = before {
-            self.lost_job(slot, before);
-        }
+        before.into_iter().for_each(|before| self.lost_job(slot, before));
         self.jobs += 1;
         self.found(Live::Job, slot, full_size(size));
     }

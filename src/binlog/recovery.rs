@@ -12,7 +12,7 @@ use super::segment::{segment_name, LogLocation, MAX_NUMBER_GAP, VERSION};
 use super::storage::{in_file, is_bad_disk, LogFile, OpenError, Storage};
 use super::survey::{for_each_used, Survey};
 use super::wal::Wal;
-use super::writer::{set_aside, SyncMode, Writer};
+use super::writer::{remove_unsynced, set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
 
 /// If the last segment has fewer unused bytes than this, another segment is prepared at startup.
@@ -164,12 +164,10 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &mut Reading) -> Resu
     behind.sort_unstable();
     for &number in behind.iter().rev() {
         let (name, is_next) = (segment_name(number), Some(number) == reading.next);
-        let removed = storage.open(&name).and_then(|file| match is_next {
-            true => wipe(storage, &name, &*file, 0).and_then(|()| file.sync()),
-            // A power failure can undo the removal of a segment. If the segment was never synced, it can reappear
-            // damaged. The damage would invalidate the record which states that the segment is not needed.
-            false => file.sync().and_then(|()| storage.remove(&name)),
-        });
+        let removed = match is_next {
+            true => storage.open(&name).and_then(|file| wipe(storage, &name, &*file, 0).and_then(|()| file.sync())),
+            false => remove_unsynced(storage, &name),
+        };
         let is_obsolete = !is_next && (survey.unused.contains(&number) || reading.stale.contains(&number));
         match removed {
             Err(error) if is_obsolete && !is_bad_disk(&error) => {

@@ -8,10 +8,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::journal::{Journal, LARGE};
+use super::journal::{Journal, Retired, LARGE};
 use super::segment::{segment_name, segment_number};
 use super::storage::{is_no_space, Storage};
-use super::writer::{set_aside, SyncMode, Writer};
+use super::writer::{remove_unsynced, set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Histogram, Span, Time};
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
@@ -328,7 +328,11 @@ impl Wal {
         let synced = self.writer.lock().synced;
         while let Some(retired) = access.with(|journal, _| journal.next_retired(synced, &last)) {
             let name = segment_name(retired.number);
-            let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };
+            let dropped = match retired {
+                Retired { damaged: true, .. } => set_aside(&*self.storage, &name),
+                Retired { after: 0, .. } => remove_unsynced(&*self.storage, &name),
+                _ => self.storage.remove(&name),
+            };
             last = dropped.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) });
             removed |= last.is_ok();
             // The file may remain, because a removal can fail or be undone by a power failure. Later segments with the

@@ -7,7 +7,7 @@ use std::time::Duration;
 use beanpole::internals::binlog::{Health, JournalAccess, SyncMode};
 use beanpole::internals::engine::{Body, CompletionPolicy, JobId, JobOptions, NewJob, Span};
 
-use crate::disk::{Disk, Operation, EIO};
+use crate::disk::{Disk, Operation, EIO, ENOSPC};
 use crate::driver::{dawn, settings, start, Life};
 use crate::format::HEADER;
 
@@ -413,6 +413,59 @@ fn a_lack_of_ids_creates_no_segments() {
     life.wal.reserve(&life.access, 1);
     assert!(!life.access.0.borrow().0.is_short(1) && !life.wal.is_full());
     assert!(disk.used("") <= used + 65_536, "{} bytes, not {used}", disk.used(""));
+}
+
+/// Reserves and releases a job. Writes the records, but does not sync them.
+fn reserve_unsynced(life: &mut Life, id: JobId) {
+    let (client, now) = (life.first_client(), life.now);
+    life.access.with(|journal, engine| {
+        engine.reserve_job(client, id, now);
+        engine.release(client, id, 1, Span::ZERO, now);
+        while engine.take_event().is_some() {}
+        journal.append(engine);
+        journal.compact(engine)
+    });
+    assert!(life.wal.write(&life.access));
+    // Later, maintenance would sync the log to remove the first segment.
+    if life.access.0.borrow().0.stats().current == 1 {
+        life.wal.maintain(&life.access, true);
+    }
+}
+
+/// A power failure can undo a removal. If the removed segment were damaged then, recovery would ignore later changes.
+#[test]
+fn an_unsynced_segment_of_an_earlier_process_is_synced_before_its_removal() {
+    let (how, name, mut checked) = (settings(1024, SyncMode::Always), "segment.0000000001", 0);
+    for count in 0..40 {
+        let disk = Disk::new(1);
+        let mut first = life(&disk, 1024);
+        let id = JobId(put_unseen(&mut first));
+        assert!(first.wal.write(&first.access) && first.wal.sync(&first.access));
+        (0..count).for_each(|_| reserve_unsynced(&mut first, id));
+        let disk = disk.kill(1);
+        disk.keep(name);
+        // The start cannot create a segment, and the last segment can be too short for its records.
+        disk.fail(Operation::Create, ENOSPC, 1);
+        // If the segment is still needed, the server does not start.
+        let Ok(second) = Life::begin(disk.clone(), how, dawn(), 1) else { continue };
+        assert_eq!(second.access.0.borrow().0.stats().stuck, 1);
+        checked += 1;
+        second.access.with(|journal, engine| {
+            assert!(engine.delete(second.first_client(), id, dawn()));
+            journal.append(engine)
+        });
+        assert!(second.wal.write(&second.access) && second.wal.sync(&second.access));
+        disk.heal();
+        second.wal.maintain(&second.access, true);
+        assert!(!disk.names().iter().any(|other| other == name));
+        for seed in 0..20 {
+            let (engine, _, _, report) =
+                start(&disk.without_last_removal().power_cut(seed), how, dawn()).expect("a log");
+            let case = format!("{count} reservations, power cut {seed}");
+            assert_eq!((engine.stats().jobs.all(), report.problems), (0, vec![]), "{case}");
+        }
+    }
+    assert!(checked > 10, "only {checked} logs had an unremovable segment");
 }
 
 #[test]

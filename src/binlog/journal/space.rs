@@ -261,7 +261,7 @@ impl Journal {
         (self.ready, self.unusual) = (0, 0);
         for (number, bytes) in self.prepared.drain(..) {
             self.retiring += bytes;
-            self.retired.push_front(Retired { number, bytes, after: 0, damaged: false });
+            self.retired.push_front(Retired { number, bytes, after: self.synced.position, damaged: false });
         }
     }
 
