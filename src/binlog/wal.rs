@@ -280,7 +280,10 @@ impl Wal {
             self.prepare(access);
         }
         self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);
-        access.with(|journal, engine| journal.compact(engine))
+        let more = access.with(|journal, engine| journal.compact(engine));
+        // Reservations never wait for space, so they could fill the log until the syncer's next sync.
+        let must_sync = access.with(|journal, _| journal.is_behind() && journal.awaits_sync());
+        must_sync && self.write(access) && self.sync(access) || more
     }
 
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {

@@ -346,6 +346,31 @@ fn compaction_syncs_only_for_removals() {
     assert!(syncs <= now.oldest - old.oldest, "{syncs} syncs");
 }
 
+/// Single reservations do not wait for space, so they can exceed the bound. Maintenance alone corrects that.
+#[test]
+fn maintenance_shrinks_the_log_after_reservations() {
+    for mode in [SyncMode::Always, SyncMode::Every(50), SyncMode::Never] {
+        let mut watch = Watch::with("single reservations", 4096, mode);
+        let ids: Vec<JobId> = (0..100).map(|_| watch.put(Span::ZERO, 100)).collect();
+        let client = watch.client;
+        for round in 0..20 {
+            watch.access.with(|journal, engine| {
+                for id in ids.iter().cycle().take(ids.len() * (1 + round % 10)) {
+                    engine.reserve_job(client, *id, dawn()).expect("a job");
+                    assert!(engine.release(client, *id, 1, Span::ZERO, dawn()));
+                }
+                journal.append(engine)
+            });
+            for _ in 0..20 {
+                watch.wal.maintain(&watch.access, true);
+            }
+            let now = watch.access.0.borrow().0.stats();
+            let above = now.disk as i64 - 2 * (now.live + watch.segment) as i64;
+            assert!(above <= 0, "{mode:?}, round {round}: {above} bytes above the bound");
+        }
+    }
+}
+
 /// The kinds of changes that [`Churn::round`] makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
