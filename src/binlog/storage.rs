@@ -19,7 +19,7 @@ use nix::unistd::{unlinkat, UnlinkatFlags};
 use super::replay::fill;
 use super::segment::VERSION;
 use crate::shared::lock_order::LeafMutex;
-use crate::shared::system::{self, fstatat, O_LARGEFILE};
+use crate::shared::system::{self, fstatat, uninterrupted, O_LARGEFILE};
 
 /// Several threads can write to and sync a file concurrently.
 pub trait LogFile: Send + Sync {
@@ -265,15 +265,6 @@ impl Storage for Folder {
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
-}
-
-fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::EINTR) => {}
-            result => return result,
-        }
-    }
 }
 
 fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {

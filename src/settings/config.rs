@@ -212,7 +212,7 @@ impl Default for Config {
             tubes: None,
             tls: None,
             user: None,
-            threads: (system::cpus() / 2).clamp(1, 4),
+            threads: (std::thread::available_parallelism().map_or(1, usize::from) / 2).clamp(1, 4),
             log_folder: None,
             // The segment size and the sync mode are the defaults of beanstalkd.
             log: BinlogSettings { segment_size: 10_485_760, mode: SyncMode::Every(50), strict: false },

@@ -4,7 +4,7 @@
 //! `FAULT_CALLS` names, every second call fails with EINTR, and the other reads and writes process only half of the
 //! bytes. Syncs of the directory that `FAULT_SYNC` names fail.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,6 +15,14 @@ extern "C" {
 
 /// A pseudo-handle with which dlsym(3) finds the next definition of a name after this library.
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
+/// The number of the system call getdents64(2).
+const LIST: c_long = if cfg!(target_arch = "x86") {
+    220
+} else if cfg!(any(target_arch = "x86_64", target_arch = "arm")) {
+    217
+} else {
+    61
+};
 const EINTR: c_int = 4;
 const EIO: c_int = 5;
 
@@ -96,4 +104,12 @@ pub unsafe extern "C" fn fsync(file: c_int) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
     interruptible(file, || real!("fdatasync", (c_int) -> c_int)(file))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn syscall(number: c_long, file: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+    if number == LIST && is_interrupted(file as c_int) {
+        return fail(EINTR) as c_long;
+    }
+    real!("syscall", (c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long)(number, file, b, c, d, e, f)
 }

@@ -56,8 +56,9 @@ pub fn names(folder: File) -> io::Result<Vec<String>> {
     loop {
         let (folder, size) = (folder.as_raw_fd(), buffer.len());
         // SAFETY: the descriptor is open, and the kernel writes at most `size` bytes.
-        let length: c_long = unsafe { libc::syscall(libc::SYS_getdents64, folder, buffer.as_mut_ptr(), size) };
-        let mut entries = &buffer[..Errno::result(length)? as usize];
+        let mut list = || unsafe { libc::syscall(libc::SYS_getdents64, folder, buffer.as_mut_ptr(), size) };
+        let length: c_long = super::uninterrupted(|| Errno::result(list()))?;
+        let mut entries = &buffer[..length as usize];
         if entries.is_empty() {
             return Ok(names);
         }

@@ -14,6 +14,15 @@ mod kernel;
 
 pub use kernel::*;
 
+pub fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            result => return result,
+        }
+    }
+}
+
 pub fn is_listener(file: impl AsFd) -> bool {
     let mut listens = [0];
     option(file, libc::SO_ACCEPTCONN, &mut listens).is_ok() && listens != [0]
@@ -68,10 +77,6 @@ fn resource_limit(resource: Resource) -> Option<u64> {
     // On some systems, a limit is a 32-bit or a signed number.
     #[allow(clippy::unnecessary_cast)]
     getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY).map(|soft| soft as u64)
-}
-
-pub fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]
