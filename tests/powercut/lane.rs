@@ -426,8 +426,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Puts more jobs into a tube than the server handles in one turn. Then moves many of the jobs to another tube, and
-    /// flushes both tubes.
+    /// Puts more jobs into a tube than the server handles in one turn. Then buries most of the jobs and flushes the
+    /// buried jobs, or moves many of the jobs to another tube. Finally, flushes both tubes.
     pub fn sweep(&mut self, daemon: &Daemon) -> Result<()> {
         let first = self.random.below(3);
         let [from, to] = [first, (first + 1) % 3].map(|which| self.name('t', which));
@@ -441,11 +441,31 @@ impl Lane {
             self.perform(daemon, 0, puts)?;
         }
         let (state, bound) = ("ready".to_owned(), 100 + self.random.below(300));
-        let flush = |tube: &String| Act::Flush { tube: tube.clone(), buried: false };
-        let moving = Act::MoveTube { from: from.clone(), to: to.clone(), state, bound };
-        for act in [moving, flush(&to), flush(&from)] {
+        let flush = |tube: &String, buried| Act::Flush { tube: tube.clone(), buried };
+        let first = if self.random.once_in(2) {
+            self.bury_all(daemon, &from)?;
+            flush(&from, true)
+        } else {
+            Act::MoveTube { from: from.clone(), to: to.clone(), state, bound }
+        };
+        for act in [first, flush(&to, false), flush(&from, false)] {
             self.step(daemon)?;
             self.perform(daemon, 0, vec![act])?;
+        }
+        Ok(())
+    }
+
+    /// Reserves and buries all jobs of the tube that are ready.
+    fn bury_all(&mut self, daemon: &Daemon, tube: &str) -> Result<()> {
+        let ready = |lane: &Lane| -> Vec<String> {
+            let is_ready = |key: &&String| lane.book.state(key) == State::Ready && lane.book.tube_of(key) == tube;
+            lane.book.jobs.keys().filter(is_ready).cloned().collect()
+        };
+        let keys = ready(self);
+        for keys in keys.chunks(PUTS) {
+            self.perform(daemon, 0, keys.iter().cloned().map(Act::Reserve).collect())?;
+            let pri = self.random.below(5) as u32;
+            self.perform(daemon, 0, keys.iter().cloned().map(|key| Act::Bury { key, pri }).collect())?;
         }
         Ok(())
     }
