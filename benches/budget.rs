@@ -215,7 +215,7 @@ fn log_folder() -> PathBuf {
     env::temp_dir().join(format!("beanpole-budget.{}", std::process::id()))
 }
 
-/// Returns the number of bytes before the end of each segment's last record, divided by the number of jobs.
+/// Returns the total number of bytes up to the end of the last record in each segment, divided by the number of jobs.
 fn log_bytes_per_job(program: &Path) -> u64 {
     let mut command = Command::new(program);
     command.arg("-b").arg(log_folder());

@@ -2,7 +2,7 @@
 //! handshake.
 //!
 //! Run `cargo bench --features tls --bench tls`. Requires openssl. The server is a separate process, and the clients
-//! are threads of this program. Prints each value with its limit.
+//! are threads of this program. Prints the values with their limits, and the values without TLS for comparison.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

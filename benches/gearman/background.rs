@@ -1,7 +1,7 @@
 //! Measures the costs of background jobs at different queue lengths.
 //!
 //! Owns the loads [`Submits`] and [`Drain`], which send batches over one connection. At each of three queue lengths,
-//! they measure one thirtieth of the jobs. They report the server's processor time, which varies less than the rate.
+//! the rate of one thirtieth of the jobs is measured, and the server's processor time, which varies less.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The client side of all scenarios, which handles many connections in one thread.
+//! The client side of most scenarios. It handles many connections in one thread.
 //!
 //! Owns the sockets, the buffers and the number of outstanding replies. A single connection uses blocking reads, like a
 //! client library. Several connections are nonblocking and multiplexed. A [`Load`] creates the requests and checks
@@ -156,7 +156,7 @@ impl Driver {
         let mut polite = Polite { ask };
         for connection in which {
             self.start(&mut polite, connection..connection + 1)?;
-            // Sends only a few requests at a time, so that the server's socket buffers do not fill up.
+            // Waits after each group of connections, so that the server's socket buffers do not fill up.
             if connection % CONNECT_GROUP == 0 {
                 self.run(&mut polite, Until::Quiet(waiting))?;
             }

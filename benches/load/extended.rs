@@ -231,7 +231,7 @@ pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome
     Ok(outcome.and("CPU, relative to plain puts", keyed.cpu / plain.cpu, Goal::None))
 }
 
-/// Runs `ask` while another client sends requests. `ask` sends a command that affects many jobs of a tube. Returns the
+/// Runs `ask` while another client sends requests. `ask` usually sends commands that concern many jobs. Returns the
 /// result of `ask` and the other client's longest round trip in milliseconds.
 fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Result<(u64, f64), String> {
     let mut driver = Driver::connect(server.address, 1)?;

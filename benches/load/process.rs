@@ -37,7 +37,7 @@ pub enum Program {
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    /// The time between the start of the server and its first reply, or the output of the echo server's address.
+    /// The time from the start of the server to its first reply or, for the echo server, until it prints its address.
     pub started_in: Duration,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Owns the load [`Relay`]. By default, a producer puts its next job after its previous job has been acknowledged and
 //! deleted, so most workers wait for jobs. If each producer can have several jobs in progress, the queue is never
-//! empty, and jobs wait for workers instead. An operation is the life of one job, from its put to its delete.
+//! empty, and jobs wait for workers instead. An operation ends when a job is deleted, but its measured time ends when
+//! the job is reserved.
 
 use std::collections::VecDeque;
 use std::time::Instant;

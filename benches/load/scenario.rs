@@ -35,7 +35,7 @@ pub enum Kind {
     Quick,
     /// Part of full runs only.
     Full,
-    /// Compares with the echo server. The requests are as long as puts with bodies of the scenario's size.
+    /// Compares with the echo server, which expects requests as long as puts with bodies of 64 bytes.
     Echo,
     /// Requires servers with the option `-b`.
     Binlog,

@@ -19,7 +19,7 @@ const COSTS: [(&str, &str); 7] = [
 /// The scenario that measures a job's memory, and the name of the value.
 const MEMORY: (&str, &str) = ("mem-jobs", "bytes for a ready job of 64 bytes");
 
-/// Sizes in pixels: the picture, the labels, the longest bar, the height of a bar, and the distance between rows.
+/// In pixels: the widths of the picture, the labels and the longest bar, the height of a bar, and the row spacing.
 const WIDTH: usize = 720;
 const NAMES: usize = 270;
 const LONGEST: usize = 390;

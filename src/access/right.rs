@@ -6,10 +6,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     Put,
-    /// Permits a client to reserve jobs, and to delete, release, bury and touch the jobs that it has reserved.
+    /// Permits a client to watch tubes and reserve jobs, and to complete, delete, release, bury and touch its reserved jobs.
     Take,
     Look,
-    /// Permits a client to kick, revoke and move jobs, to change tubes, and to delete jobs that are not reserved.
+    /// Permits a client to kick, revoke and move jobs, to delete unreserved jobs, to change tubes, and to stop the server.
     Admin,
 }
 

@@ -45,8 +45,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// Copies the last segment again, up to [`MAX_COPIES_OF_LAST`] times, while the copy has gaps: the server may have
-/// written to the segment. If the last record is a [`Record::Next`], creates the segment that the record announces.
+/// Copies the last segment again while its copy has gaps, up to [`MAX_COPIES_OF_LAST`] copies in total: the server may
+/// have written to the segment. If the last record is a [`Record::Next`], creates the segment that it announces.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };

@@ -103,7 +103,7 @@ pub struct Journal {
     /// The number of `prepared` segments whose size is not `segment_size`.
     unusual: usize,
     evacuating: usize,
-    /// Bytes of the records that a waiting command needs to append.
+    /// Bytes of the records that a waiting command or compaction needs to append.
     pub(super) requested: u64,
     next_number: u64,
     indexes: [LiveIndex; 6],

@@ -56,10 +56,10 @@ sizes! {
 /// Records contain new values instead of differences, because a record may be applied twice: after a failed sync,
 /// records are written again.
 ///
-/// A put job's state follows from its delay and options. `Run` contains a schedule's ID and new state, and the new
-/// copy. The result of an outcome is the end of the job's body; `done` is `None` before a retry. A moved job that is
-/// not delayed or buried is recorded as ready. Default settings remove the tube's settings. A pause of length zero ends
-/// a pause. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
+/// A put job's state follows from its delay and options. `Run` contains a schedule's ID and new state, and the copy
+/// that the schedule puts. The result of an outcome is the end of the job's body; `done` is `None` before a retry. A
+/// moved job that is not delayed or buried is recorded as ready. Default settings remove the tube's settings. A pause
+/// of length zero ends a pause. `Gone` contains the oldest needed segment. `Groups` deletes member `id` unless `id` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     Put(StoredJob<'a>),

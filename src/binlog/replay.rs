@@ -50,7 +50,7 @@ pub type Visit<'a> = &'a mut dyn FnMut(Scanned) -> bool;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     pub at: u64,
-    /// The offset after the last nonzero byte, or `at` if there are only zero bytes from `at` on.
+    /// The offset after the last nonzero byte that the scan has read, or `at` if there is none from `at` on.
     pub used: u64,
 }
 
@@ -152,12 +152,12 @@ impl Scan<'_> {
         if !head.fits(hasher.finalize()) {
             return Ok(None);
         }
-        // `front` does not contain the body, so the decoded record has an empty body.
+        // `front` does not contain the body or result, so this field of the decoded record is empty.
         let Some(record) = head.record_with_tail(&front) else { return Ok(None) };
         Ok(Some(visit(Scanned::Record { at, record, body: Some(Body::from(body)) })))
     }
 
-    /// Returns the offset of a record at or after `from`, and the offset after the last nonzero byte from `at` on.
+    /// Finds the first record at or after `from`. Returns its offset, and the end of the nonzero bytes read from `at`.
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
         let (mut position, mut used) = (at, at);

@@ -8,7 +8,7 @@ use super::fields::{Field, Fields};
 
 pub const MAGIC: &[u8; 8] = b"beanpole";
 pub const VERSION: u32 = 3;
-/// Larger version numbers are treated as damage.
+/// Version numbers from this limit on are treated as damage.
 const VERSION_LIMIT: u32 = 1 << 16;
 const COPY: usize = 96;
 /// A segment starts with two copies of the header, so that one copy survives a damaged byte.

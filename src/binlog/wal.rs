@@ -157,7 +157,7 @@ impl Wal {
     }
 
     /// Returns `false` if another thread must write, because there are more than [`LARGE`] bytes, or because the disk
-    /// is slow or busy.
+    /// is slow, busy or failing.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
         // The operating system may delay a write until the running sync ends.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
@@ -218,7 +218,7 @@ impl Wal {
         true
     }
 
-    /// If segment files disappear, writes their live items again. If the directory or an open segment disappears,
+    /// If segment files disappear, makes compaction rewrite their live items. If the directory or an open segment does,
     /// the log fails and recovers with new files. Does nothing while another thread creates or removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
         let Some(_guard) = self.maintenance.try_lock().filter(|_| !self.is_failing()) else { return };

@@ -162,8 +162,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges the piece that was just written with the piece before it if the same sync makes both durable. One shared
-    /// buffer takes less time and memory than a buffer for each write.
+    /// Merges the piece that was just written with the piece before it if both are small, in one segment, and not yet
+    /// being synced. One shared buffer takes less time and memory than a buffer for each write.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);

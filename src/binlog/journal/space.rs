@@ -115,8 +115,8 @@ impl Journal {
     }
 
     /// Returns the bytes by which the old segments exceed their target size, or at least 1 while a segment must be
-    /// emptied. The target is 1.25 to 1.5 times the size of the live items, and is smaller if the prepared segments are
-    /// large. The difference between the target and [`Journal::bound`] is left for compaction and for new records.
+    /// emptied. The target is 1.25 to 1.5 times the size of the live items. In this range, it decreases if the current
+    /// or prepared segments grow. The rest of [`Journal::bound`] is left for compaction and for new records.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
@@ -268,11 +268,11 @@ impl Journal {
     }
 
     /// Continues in a new segment after a disk failure. Compaction must rewrite the segments from `first` on, because
-    /// they might not be durable.
+    /// they might not be durable. `before` is the durable end of the log. If `rely` is `false`, unsynced records may be
+    /// lost: compaction must rewrite unsynced segments before it removes a segment.
     ///
-    /// Returns the bytes not taken yet, and the new segment's header. The caller writes the header, the `again` bytes
-    /// that were taken but are not durable, and the returned bytes. `before` is the durable end of the log. If `rely`
-    /// is `false`, unsynced records may be lost: compaction must rewrite unsynced segments before it removes a segment.
+    /// Returns the bytes not taken yet, and the new segment's header. The caller writes the header, then the `again`
+    /// bytes that were taken but are not durable, then the bytes not taken yet.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),
