@@ -6,10 +6,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     Put,
-    /// Permits a client to watch tubes and reserve jobs, and to complete, delete, release, bury and touch its reserved jobs.
+    /// Permits a client to watch tubes, reserve jobs, and complete, delete, release, bury and touch its reserved jobs.
     Take,
     Look,
-    /// Permits a client to kick, revoke and move jobs, to delete unreserved jobs, to change tubes, and to stop the server.
+    /// Permits a client to kick, revoke and move jobs, delete unreserved jobs, change tubes, and stop the server.
     Admin,
 }
 

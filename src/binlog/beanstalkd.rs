@@ -302,7 +302,7 @@ mod tests {
         assert_eq!((lines.len(), last_id), (3, 5));
     }
 
-    /// Valid fields include the zero times of an unset clock, the maximums, and any deadline of a job without a delay.
+    /// Valid fields include the zero times of an unset clock, the maximums, and any deadline unless the job is delayed.
     #[test]
     fn unlikely_fields_are_no_fault() {
         let good = sample_job(1, DELAYED, b"");

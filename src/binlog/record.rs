@@ -59,7 +59,7 @@ sizes! {
 /// A put job's state follows from its delay and options. `Run` contains a schedule's ID and new state, and the copy
 /// that the schedule puts. The result of an outcome is the end of the job's body; `done` is `None` before a retry. A
 /// moved job that is not delayed or buried is recorded as ready. Default settings remove the tube's settings. A pause
-/// of length zero ends a pause. `Gone` contains the oldest needed segment. `Groups` deletes member `id` unless `id` is 0.
+/// of length zero ends a pause. `Gone` contains the oldest needed segment. `Groups` deletes member `id` unless it is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     Put(StoredJob<'a>),
