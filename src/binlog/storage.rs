@@ -63,8 +63,8 @@ pub trait Storage: Send + Sync {
     }
     /// Stores a large body early, so that it does not delay later records. Stops when `is_wanted` returns `false`.
     fn stage(&self, _body: &Arc<Box<[u8]>>, _is_wanted: &dyn Fn() -> bool) {}
-    /// Called when a write or sync has failed, before the log enters the failing state. A storage shared with other
-    /// servers must prevent all later replies.
+    /// Called before the log enters the failing state, for example after a failed write or sync. A storage shared with
+    /// other servers must prevent all later replies.
     fn give_up(&self, _error: &io::Error) {}
     fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)

@@ -90,7 +90,7 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Returns `true` if the disk is OK, but `bytes` bytes and a new job do not fit, or too few IDs are durably reserved.
+    /// Returns `true` if the disk is OK, but `bytes` bytes and a job do not fit, or too few IDs are durably reserved.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
