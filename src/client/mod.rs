@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// Connects over TLS. The server's certificate must be valid for `host`, which is a name or an IP address. `limit`
-    /// is the timeout of the connection attempt and of each step of the handshake.
+    /// is the timeout of each connection attempt and of each step of the handshake.
     #[cfg(feature = "tls")]
     pub fn connect_tls(host: &str, port: u16, tls: &ClientTls, limit: Duration) -> io::Result<Client> {
         let stream = connect_tcp((host, port), limit)?;
@@ -228,7 +228,7 @@ impl Client {
     }
 
     /// Moves a job to another tube, in which the job becomes ready after `delay` seconds. Fails with `NOT_FOUND` if the
-    /// job does not exist, if another client has reserved the job, or if `tube` has a job with the same key.
+    /// job does not exist, is a schedule, or is reserved by another client, or if its key is in use in `tube`.
     pub fn move_job(&mut self, id: u64, tube: &str, pri: u32, delay: u32) -> Result<()> {
         self.request(&format!("move-job {id} {} {pri} {delay}", checked(tube)?), "MOVED")
     }

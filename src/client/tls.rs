@@ -41,8 +41,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(chain, key, &error))?)))
     }
 
-    /// Performs the handshake. The server's certificate must be valid for `name`, a host or an IP address. `limit` is
-    /// the timeout of each step, and remains the connection's timeout.
+    /// Performs the handshake. The server's certificate must be valid for `name`, a host name or an IP address.
+    /// `limit` is the timeout of each step, and remains the connection's timeout.
     pub fn connect(&self, name: &str, mut stream: TcpStream, limit: Duration) -> io::Result<TlsStream> {
         stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
         let fits = ServerName::try_from(name.to_owned());

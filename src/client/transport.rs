@@ -90,7 +90,7 @@ pub enum Security {
 }
 
 impl Security {
-    /// An error is a one-line message about a certificate file.
+    /// An error is a one-line message about a TLS file.
     #[cfg(feature = "tls")]
     pub fn load(files: Option<&ClientTlsFiles>) -> Result<Security, String> {
         files.map_or(Ok(Security::Plain), |files| ClientTls::load(files).map(Security::Tls))
@@ -102,7 +102,7 @@ impl Security {
         Ok(Security::Plain)
     }
 
-    /// Connects to `HOST:PORT` within `connect` or `limit`, whichever is shorter. `limit` also bounds each TLS step.
+    /// Connects to `HOST:PORT`. `connect` and `limit` bound each attempt, and `limit` also bounds each TLS step.
     pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
         let stream = connect_tcp(endpoint, connect.min(limit))?;
         match self {

@@ -149,7 +149,7 @@ pub enum PutResult {
     Duplicate {
         /// The ID of the job with the same key.
         id: u64,
-        /// The state of the job with the same key: `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
+        /// The state of the job with the same key: `READY`, `RESERVED`, `DELAYED` (or held), `BURIED` or `DELETED`.
         state: String,
     },
 }

@@ -114,7 +114,7 @@ impl Active {
         &self.state.member.board
     }
 
-    /// Calls `lost` when the lease ends, and `requested` when an operator wants another server to become active.
+    /// Starts the cleanup. Calls `lost` when the lease ends, and `requested` when an operator selects another server.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, requested: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
         spawn("journal-watch", move || {
@@ -151,7 +151,7 @@ impl Active {
     }
 }
 
-/// The last merged entry, and the number of bytes that had been appended at the time of the merge.
+/// The last entry that was merged or skipped, and the number of bytes that had been appended at that time.
 struct Merging {
     end: Seq,
     bytes: u64,

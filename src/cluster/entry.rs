@@ -47,7 +47,7 @@ impl Head {
         bytes
     }
 
-    /// Returns `None` if the entry is damaged or has an unknown format.
+    /// Returns `None` if the entry is damaged or has an unknown format or kind.
     pub fn open(entry: &[u8]) -> Option<(Head, &[u8])> {
         let (bytes, sum) = entry.split_at_checked(entry.len().checked_sub(SUM)?)?;
         if crc32fast::hash(bytes).to_le_bytes() != sum {

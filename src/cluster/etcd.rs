@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_millis(700);
 /// The maximum number of etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
 const MAX_RENEWALS: usize = 3;
 const MAINTENANCE: Duration = Duration::from_secs(60);
-/// The number of entries per delete request. A larger request would delay lease renewals in etcd.
+/// The maximum number of positions per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: u64 = 1000;
 pub const QUOTA: u64 = 2 << 30;
 
@@ -387,7 +387,7 @@ impl SharedLog for Etcd {
     }
 
     /// Discards old revisions, defragments one etcd server at a time, and clears the out-of-space alarms. etcd does not
-    /// respond while defragmenting, so servers that would free little space are skipped.
+    /// respond while defragmenting, so servers that would free little space are skipped unless etcd is full.
     fn compact(&self) -> io::Result<()> {
         let mut gateway = self.maintenance.lock();
         let response = gateway.request("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;

@@ -17,7 +17,7 @@ use crate::binlog::{Folder, Storage};
 /// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. Each line has the oldest
 /// entry that the file needs, the file's name, and the [`Checksum`] if it is known.
 const POSITION: &str = "journal.position";
-/// This file exists while the local server is active.
+/// This file exists while the local server is active, and remains after a crash.
 const ACTIVE: &str = "journal.active";
 /// Contains the old copy. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";

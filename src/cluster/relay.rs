@@ -1,5 +1,5 @@
 //! A standby's TCP proxy to the active server, for clients that are configured with a single host. Interprets only the
-//! path of the first HTTP request, because a standby answers requests about its own health.
+//! path of the first HTTP request, because a standby answers requests about its own state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -60,7 +60,7 @@ impl Relay {
     }
 
     /// Replaces the addresses of the active server. If the addresses differ, closes all connections, because the old
-    /// server may be unreachable. Without addresses, new connections are rejected.
+    /// server may be unreachable. Without addresses, accepts only HTTP requests about this server's state.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
         if state.targets != targets {

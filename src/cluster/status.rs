@@ -11,7 +11,7 @@ const LATE: u64 = 10_000;
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 const BEAT: Duration = Duration::from_secs(2);
 const SAMPLE: usize = 16;
-/// The time within which a server must catch up before a switch. Servers report their positions every two seconds.
+/// The time within which a server must catch up before a switch. Standbys report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 
@@ -135,8 +135,8 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Requests a switch to the server `node`. First waits until the server's copy contains all entries that exist at the
-/// start, to shorten the interruption of service. Fails if the server has ended, or does not catch up before `until`.
+/// Requests a switch to the server `node`. To shorten the interruption of service, first waits until the server's copy
+/// contains the entries reported at the start. Fails if the server is unknown, has ended, or is behind at `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let mut goal = None;
     loop {

@@ -118,7 +118,7 @@ impl Results {
             0 => String::new(),
             count => format!("; {count} more are delayed, not buried"),
         };
-        // A continued import must include jobs that still wait to be buried.
+        // A continued import must include jobs that still wait to be buried or deleted.
         let settled = self.unsettled.iter().map(|(.., line)| line - 1).min().unwrap_or(u64::MAX);
         let skip = self.safe.min(settled).max(skip);
         format!("{problem}; {} jobs were imported{unsettled}; to continue, use --skip {skip}", self.done)

@@ -336,8 +336,8 @@ pub fn refusal(command: &str, line: &str) -> Box<Problem> {
     })
 }
 
-/// The number of commands in a batch. Two batches must fit into the socket buffers, because a server stops reading from
-/// a client that has too many unread replies.
+/// The maximum number of commands in a batch. Two batches must fit into the socket buffers, because a server stops
+/// reading from a client that has too many unread replies.
 pub const MAX_BATCH: usize = 512;
 
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;

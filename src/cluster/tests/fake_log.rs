@@ -13,7 +13,7 @@ use crate::shared::lock_order::LeafMutex;
 /// More bytes than most tests need.
 const QUOTA: u64 = 1 << 40;
 
-/// The probability of each fault, in units of 1/255.
+/// The probability of each fault in units of 1/255, and the limit `largest_answer`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// A request is lost. The sender gets an `Unknown` error.

@@ -10,7 +10,7 @@ use crate::engine::State;
 pub const LONG: u64 = 300;
 /// Seconds after which an idle client is listed if it watches a tube with ready jobs.
 const SILENT: u64 = 10;
-/// Failed jobs are grouped by this many characters of the reason, as on the web page.
+/// Failed jobs are grouped by at most this many characters at the start of the reason, as on the web page.
 const SUMMARY: usize = 120;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

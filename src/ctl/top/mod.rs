@@ -37,7 +37,7 @@ struct Top {
     question: Option<(Question, String)>,
     next: Instant,
     is_waiting: bool,
-    /// `true` if the selection follows its object when rows move. Otherwise, the first row is selected.
+    /// `true` if the selection follows the selected object when rows move. Otherwise, the first row is selected.
     has_chosen: bool,
 }
 

@@ -45,7 +45,7 @@ pub trait Attempt {
     fn outcome(&mut self) -> io::Result<Option<Outcome>>;
     /// Aborts the attempt. The outcome becomes available soon afterwards.
     fn abort(&mut self);
-    /// Returns at most `capacity` bytes of the output of the command or the endpoint.
+    /// Returns at most `capacity` bytes: the end of the command's stderr, or the start of the endpoint's response body.
     fn output(&mut self, capacity: usize) -> Vec<u8>;
     fn spare(&mut self) -> Option<Spare> {
         None

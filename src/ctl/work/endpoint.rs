@@ -104,7 +104,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Uses the connection `spare` if it is still open. Calls `ended` after the outcome is available.
+    /// Uses `spare` if it is open and was used within the last second. Calls `ended` after the outcome is available.
     pub fn start(
         endpoint: Arc<Endpoint>,
         job: &Task,

@@ -141,7 +141,7 @@ impl Worker {
             let (mut attempt, limit) = match self.start(job, &body) {
                 Ok(started) => started,
                 Err(error) => {
-                    // The job did not cause this failure, and does not count as failed.
+                    // The job did not cause this failure, so release the job instead of reporting a failure.
                     let backoff = self.plan.backoff;
                     self.link().release(job.id, job.pri, backoff)?;
                     let what = match &self.plan.action {

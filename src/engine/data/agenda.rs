@@ -256,7 +256,7 @@ pub struct MoveJobs {
     pub left: u64,
     /// The tube `from`, or `None` if the move has not begun. Later tubes with the same name are not affected.
     pub(in crate::engine) origin: Option<Handle<u32>>,
-    /// The number of jobs skipped because they have expired or the destination has a job with the same key.
+    /// The number of jobs skipped because they have expired or must not enter the destination tube.
     pub(in crate::engine) passed: usize,
     pub(in crate::engine) open: Option<u32>,
     pub done: u64,

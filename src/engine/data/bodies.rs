@@ -142,7 +142,7 @@ pub struct Bodies {
 struct InFlight {
     bytes: Weak<Box<[u8]>>,
     length: u64,
-    /// A reference to a large body, so that the thread that sends the last reply does not free the body.
+    /// Set for a body above [`SLOW_TO_FREE`], so that the thread that sends the last reply does not free the body.
     kept: Option<Arc<Box<[u8]>>>,
 }
 
@@ -350,7 +350,7 @@ impl Bodies {
         }
     }
 
-    /// Takes the large removed bodies, which the caller must free after unlocking the engine.
+    /// Takes the removed bodies above [`SLOW_TO_FREE`], which the caller must free after unlocking the engine.
     pub fn take_released(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.released)
     }

@@ -104,7 +104,7 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Removes the last entry of the array, which does not move any other member.
+    /// Removes the last entry of the array without moving any other member.
     pub fn pop_last(&mut self) -> Option<u32> {
         self.shrunk(|entries| entries.pop_back()).map(|(_, member)| member)
     }
@@ -192,7 +192,7 @@ pub struct Smallest<K> {
     /// One of every `stride` keys above the floor.
     samples: Vec<K>,
     stride: usize,
-    /// In a counting pass, the number of keys up to each sample that exceed the previous sample. Otherwise empty.
+    /// In a counting pass, key counts before the first sample, between samples, and after the last. Otherwise empty.
     counts: Vec<usize>,
 }
 
