@@ -26,7 +26,7 @@ const MAX_REPLY_LINE: u64 = 4096;
 ///
 /// Times are in whole seconds, as in the protocol. A method fails with [`ClientError::Refused`] if the server sends an
 /// unexpected reply, with [`ClientError::Invalid`] if the protocol cannot express an argument, and with
-/// [`ClientError::Io`] if the connection fails. A failed connection cannot be used again.
+/// [`ClientError::Io`] if the connection fails or a reply is malformed. Such a connection cannot be used again.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

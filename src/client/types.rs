@@ -25,7 +25,7 @@ impl Reply {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The connection failed. The server may or may not have executed the command.
+    /// The connection failed, or a reply was malformed. The server may or may not have executed the command.
     Io(io::Error),
     /// The server sent an unexpected reply, for example `NOT_FOUND`.
     Refused(String),
@@ -149,7 +149,7 @@ pub enum PutResult {
     Duplicate {
         /// The ID of the job with the same key.
         id: u64,
-        /// The state of the job with the same key: `READY`, `RESERVED`, `DELAYED` (or held), `BURIED` or `DELETED`.
+        /// The state of job `id`: `READY`, `RESERVED`, `DELAYED` (delayed or held), `BURIED` or `DELETED`.
         state: String,
     },
 }

@@ -202,7 +202,7 @@ impl ActiveState {
         }
         while merged.end + RUN as u64 <= end {
             let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
-            // Later entries must not be merged yet, because appending threads still look for them in the log.
+            // Entries after `end` must not be merged yet, because appending threads still look for them in the log.
             entries.retain(|(seq, _)| *seq <= end);
             for run in merge(&entries, self.origin.epoch, writer) {
                 self.member.log.merge(self.origin.epoch, &run)?;

@@ -38,7 +38,7 @@ const MAX_READ: usize = 1024;
 /// read, so that responses arrive in time even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
-/// Larger clock differences, in milliseconds, cause a warning. Heartbeats are up to a few tenths of a second late.
+/// Clock differences above this many milliseconds cause a warning. Heartbeats are up to a few tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 /// The clock difference is estimated from this many heartbeats, because a single heartbeat can be late.
 const BEATS: usize = 10;

@@ -169,7 +169,7 @@ fn is_state_request(client: &TcpStream) -> bool {
         let line = &bytes[..count];
         let mut words = line.split(|byte| b" \r\n".contains(byte));
         let path = words.by_ref().nth(1).unwrap_or_default();
-        // Either the path is complete or too long, or the client has not sent it in time.
+        // The path is complete or too long, or the client has closed the connection or is too slow.
         if words.next().is_some() || [0, bytes.len()].contains(&count) || began.elapsed() > FIRST_LINE {
             break OWN.iter().any(|own| path.strip_prefix(*own).is_some_and(|rest| matches!(rest, [] | [b'?', ..])));
         }
@@ -253,7 +253,7 @@ mod tests {
             let mut client = TcpStream::connect(address).expect("a relay");
             let (start, end) = request.split_at(6);
             io::Write::write_all(&mut client, start.as_bytes()).expect("a relay");
-            // Longer than the relay's pause between two looks at the request.
+            // Longer than the relay's pause between two peeks at the request.
             std::thread::sleep(Duration::from_millis(20));
             io::Write::write_all(&mut client, end.as_bytes()).expect("a relay");
             let (mut server, _) = if is_own { &own } else { &active }.accept().expect("a client");

@@ -21,7 +21,7 @@ const PIECE: usize = 512 * 1024;
 /// Larger bodies are appended in pieces before their records. Other entries can be appended between the pieces.
 const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
-/// The maximum time to wait for the record of the previous large body. The body is then removed from the shared log.
+/// The maximum wait for the record of the previous large body. After the wait, that body is removed from the log.
 const STAGED: Duration = Duration::from_secs(5);
 /// The active server's lease ends this long after the server sent the last request that the shared log confirmed.
 pub const LEASE: Duration = Duration::from_secs(1);

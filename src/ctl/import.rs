@@ -10,7 +10,7 @@ use crate::engine::State;
 
 /// The maximum length of a line in bytes, which is enough for a job of 1 GiB in base64 or with escapes.
 const MAX_LINE: u64 = 6 << 30;
-/// The minimum lifetime of an imported buried job in seconds. With less, the job could expire before it is buried.
+/// The minimum lifetime of an imported buried job in seconds, so that the job does not expire before it is buried.
 const MIN_TTL: u64 = 60;
 const KEPT_KEY: &str = "a key that outlives its job";
 

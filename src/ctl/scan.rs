@@ -128,7 +128,7 @@ impl Scan {
         let (is_zero, is_new) = (total == 0, |state: State| matches!(state, State::Held | State::Scheduled));
         let is_known = |state| !is_new(state) || is_zero || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
-        // A list of all tubes costs the server less than a list of each tube, but older servers refuse it.
+        // One job list for all tubes costs the server less than one list per tube, but older servers refuse it.
         let all = wanted.tubes.is_empty().then(|| "*".to_owned());
         'tubes: for tube in all.iter().chain(&wanted.tube_names(link)?) {
             for state in State::LISTED.into_iter().filter(is_wanted) {

@@ -102,7 +102,7 @@ pub struct JobOptions {
     pub durable: bool,
     /// The start time, which takes precedence over the delay.
     pub start: Option<Time>,
-    /// The time to live after the start time, or after the put without a start time. [`Span::MAX`] means unlimited.
+    /// The time to live after the start time or, without a start time, after the put. [`Span::MAX`] means unlimited.
     pub ttl: Span,
     pub max_attempts: u8,
     /// The number of failures after which the job fails permanently. 0 means 1.
