@@ -231,7 +231,7 @@ pub struct Flush {
     pub(in crate::engine) last: Option<u64>,
     /// The next slot to check. The flush checks slots, because some jobs of the tube are in none of the tube's queues.
     pub(in crate::engine) from: u32,
-    /// `true` if the held jobs have been deleted. Held jobs are first, because deletes of other jobs could release them.
+    /// `true` if the held jobs have been deleted. Held jobs are first: deletes of other jobs could release them.
     pub(in crate::engine) held_done: bool,
     /// The command's number in the log.
     pub(in crate::engine) open: Option<u32>,
