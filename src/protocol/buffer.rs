@@ -13,7 +13,7 @@ use crate::engine::{BodyRef, COPY_MAX};
 const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
-/// A buffer with more free bytes than this gets another reply. A longer reply can make the buffer exceed [`CHUNK`].
+/// A buffer that is more than this below [`CHUNK`] gets another reply. A longer reply can make it exceed [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 /// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;

@@ -16,7 +16,7 @@ pub struct ClientInfo {
     pub name: Box<[u8]>,
     /// The name in the access file; `None` if the client is not authenticated.
     pub user: Option<Box<str>>,
-    /// `true` if the client receives failure reasons, as Gearman's option `exceptions` requests.
+    /// `true` if a Gearman client receives failure reasons: the client or the server has set the option `exceptions`.
     pub exceptions: bool,
     /// The UUID of the job whose outcome a Workq client awaits.
     pub awaited: [u8; 16],

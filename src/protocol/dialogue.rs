@@ -270,7 +270,7 @@ impl Flow {
     }
 }
 
-/// Ends the wait of a client that half-closed its connection or sent data. Returns `true` if the client was waiting.
+/// Ends the wait of a client that half-closed its connection or sent data. Returns `false` if an event will end it.
 pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     let Context { engine, registry, host, client, now, .. } = context;
     let waited = !engine.hurry(*client, *now) && engine.cancel_wait(*client);

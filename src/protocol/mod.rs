@@ -300,7 +300,7 @@ pub enum Flow {
     WrongToken,
     /// Serve other clients before continuing the request. The client's later requests must wait.
     Continue(Box<Request>),
-    /// If `graceful`, stop when no jobs are left, and refuse new jobs.
+    /// Stop the server. If `graceful`, refuse new jobs, and stop only when no jobs are left.
     Stop { graceful: bool },
 }
 

@@ -4,7 +4,7 @@
 use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
-/// The number of bytes that [`Upload::gap`] initializes at a time.
+/// The maximum number of bytes that [`Upload::gap`] initializes at a time.
 const WINDOW: usize = 64 * 1024;
 const FIRST_ALLOCATION: usize = 4 * 1024;
 

@@ -47,7 +47,7 @@ const EXTRA_HTTP: usize = 16;
 const LOCAL_HTTP: usize = 8;
 
 /// For this long after the limit is exceeded, connections that have sent a request are not evicted if enough other
-/// connections can be evicted. For a shorter time, new connections without a request are evicted last.
+/// connections can be evicted. In its first second, a connection without a request is evicted last.
 const CROWDED: Duration = Duration::from_secs(2);
 
 #[derive(Default)]

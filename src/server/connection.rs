@@ -187,7 +187,7 @@ impl Connection {
         (count, awaited)
     }
 
-    /// Returns `false` if the peer has disconnected.
+    /// Returns `false` if the connection is broken.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
         self.outbox.flush_tls() && (self.stage == Stage::Clear || self.outbox.flush(&mut thread.turn.out))
     }

@@ -379,7 +379,7 @@ impl Outbox {
         }
     }
 
-    /// Moves the emptied buffer to `spare` if `spare` has no buffer. Returns `false` if the connection is broken.
+    /// Moves an emptied small buffer to `spare` if `spare` has no buffer. Returns `false` if the connection is broken.
     pub fn flush(&self, spare: &mut Output) -> bool {
         self.flush_locked(self.state.lock(), spare)
     }

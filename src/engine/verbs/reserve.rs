@@ -51,7 +51,7 @@ pub struct GiveBack {
 }
 
 impl Engine {
-    /// If the step budget does not suffice, the client receives the result in an event, even if `timeout` is zero.
+    /// If the step budget is used up or the client watches many tubes, an event has the result, even if `timeout` is 0.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -227,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Continues a disconnect. Releases the jobs in the order of priority and ID, even over several calls.
+    /// Continues a disconnect. Releases the jobs in order of priority and ID, even over several calls.
     pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
         loop {
             let state = &mut self.clients[client];

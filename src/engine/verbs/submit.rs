@@ -274,7 +274,7 @@ impl Engine {
         job
     }
 
-    /// Returns `false` if the previous copy still exists.
+    /// Returns `false` if a job has the schedule's key, or if the key of an ended job has not expired.
     pub(in crate::engine) fn run_now(&mut self, slot: u32, now: Time) -> Result<bool, Refused> {
         let (due, number) = (self.store.jobs.get(slot).due, self.store.jobs.get(slot).holder);
         // This run replaces a run that is already due.

@@ -124,7 +124,7 @@ impl Command {
         }
     }
 
-    /// Claims log space, except for puts, moves and long commands. Returns `true` if there is not enough space.
+    /// Claims log space if needed, except for puts, moves and long commands. Returns `true` if there is not enough.
     pub fn lacks_log_room(&self, engine: &mut Engine) -> bool {
         use Command::*;
         let names = match self {

@@ -37,7 +37,7 @@ pub struct CommandRow {
     pub arguments: &'static str,
     /// The length of the longest line in bytes, including CR LF and quotes around all names.
     longest: usize,
-    /// Parses a command without a body. The statistics do not count a malformed line as a command.
+    /// Parses a command without a body. Returns `None` for a malformed line that the statistics must not count.
     parse: fn(&mut Args) -> Option<Command>,
 }
 
@@ -276,7 +276,7 @@ fn pause_tube(args: &mut Args) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length }),
-        // As in beanstalkd, this is the only malformed line that the statistics count as a command.
+        // As in beanstalkd, the statistics count this malformed line, but no other line of a command without a body.
         _ => Some(Command::BadFormat),
     }
 }

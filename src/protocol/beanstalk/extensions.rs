@@ -286,7 +286,7 @@ fn read_setting(name: &[u8], value: &[u8], settings: &mut TubeSettings) -> Optio
     Some(())
 }
 
-/// A single limit applies to all priorities. Three limits are for high, normal and low priority. 0 means unlimited.
+/// One limit is for all priorities; three are for high, normal and low priority. 0 means unlimited. Fails if all are 0.
 fn limits(value: &[u8]) -> Option<[u32; 3]> {
     let limits: Option<Vec<u32>> = value.split(|&byte| byte == b':').map(whole).collect();
     let limits = match limits?[..] {

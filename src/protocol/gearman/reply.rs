@@ -63,7 +63,7 @@ pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRe
     let text = out.text();
     text.extend_from_slice(b"\0RES");
     text.extend_from_slice(&(kind as u32).to_be_bytes());
-    // Cannot truncate: data are at most 1 GiB, and the other parts are short.
+    // The cast cannot truncate: data are at most 1 GiB, and the other parts are short.
     text.extend_from_slice(&(length as u32).to_be_bytes());
     for part in parts {
         text.extend_from_slice(part);

@@ -287,7 +287,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body }))
 }
 
-/// `old` is `true` for HTTP/1.0. Returns the size of the body, if known.
+/// `old` is `true` for HTTP/1.0. Returns the parsed headers, and the value of `Content-Length`, if any.
 fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
     let mut head = RequestHead::default();

@@ -48,7 +48,7 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
     }
 }
 
-/// `true` if this server is a standby and the request needs the queue, which another server has.
+/// `true` if this server is a standby, and the request is neither a health check nor a request for metrics.
 fn is_standby(request: &Request, context: &Context) -> bool {
     let is_own = request.route().is_some_and(|route| matches!(route.word, "healthz" | "readyz" | "metrics"));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)

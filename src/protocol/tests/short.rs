@@ -6,8 +6,8 @@
 use super::rows::packet;
 use super::*;
 
-/// The name of each command, and the requests that lead to this command. Only the last request is measured. A state in
-/// braces is replaced by the ID of a job in this state. Gearman packets are a kind and arguments, separated by commas.
+/// The name of each command, and the requests that lead to this command. Only the last request is measured. `prepare`
+/// replaces words in braces, such as a state by a job's ID. Gearman packets are a kind, and arguments with commas.
 const SHORT: &[(&str, &str)] = &[
     ("beanstalk Put", "put 0 0 10 1 tub:t\r\nx\r\n"),
     ("beanstalk Refused", "put 0 0 10 1\r\nxxx"),

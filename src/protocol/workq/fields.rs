@@ -48,7 +48,7 @@ pub fn id_version(id: Uuid) -> Result<Uuid, Words> {
     is_rfc(&id).then_some(id).ok_or(reply::INVALID_ID)
 }
 
-/// Rejects UUIDs that the server could derive from a job ID.
+/// Rejects UUIDs with an unknown version or variant, and UUIDs that the server could derive from a job ID.
 pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     id_version(id)?;
     underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
