@@ -131,7 +131,7 @@ impl Dialogue {
         self.upload().is_some()
     }
 
-    /// Returns the number of HTTP requests, and `true` if a body is incomplete.
+    /// Returns the number of HTTP requests, and `true` if a body is incomplete, or `None` for other protocols.
     pub fn progress(&self) -> Option<(u64, bool)> {
         let Dialogue::Http(decoder) = self else { return None };
         Some(decoder.progress())

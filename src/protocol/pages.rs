@@ -88,7 +88,7 @@ impl<V> SortedPage<V> {
         row
     }
 
-    /// Adds an item that follows the start position, unless `limit` items on the page precede it. Returns `true` if added.
+    /// Adds an item that follows the start position, unless `limit` added items precede it. Returns `true` if added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let key = self.order.key(value, name);

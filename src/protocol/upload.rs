@@ -8,7 +8,7 @@ use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 const WINDOW: usize = 64 * 1024;
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
-/// Uses memory only for received bytes, not for the announced size. If an allocation fails, the data are skipped.
+/// Allocates memory as bytes arrive, not for the announced size. If memory is exhausted, the data are skipped.
 #[derive(Debug)]
 pub struct Upload {
     /// The received bytes, and initialized space for more. Empty if the body was dropped.

@@ -83,7 +83,7 @@ impl Connection {
 
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
-        // The client has been removed, so no thread can get another reference. Dropping the last one closes the socket.
+        // No thread can get a new reference to the outbox of a removed client. Dropping the last one closes the socket.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream.deregister(registry);
