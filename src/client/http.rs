@@ -112,7 +112,7 @@ impl Exchange {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        self.has_begun = true;
+        self.has_begun |= !self.bytes.is_empty();
         Ok(())
     }
 
