@@ -107,7 +107,15 @@ pub unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn syscall(number: c_long, file: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    file: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
     if number == LIST && is_interrupted(file as c_int) {
         return fail(EINTR) as c_long;
     }
