@@ -1,8 +1,8 @@
 //! Tests clients that misbehave deliberately or accidentally, and systems that run out of resources.
 //!
 //! The server must use bounded memory, send correct replies, lose no jobs, serve all other clients normally, and become
-//! idle after the misbehavior. All tests run the real program over loopback connections. Each kind of misbehavior has
-//! its own module, and `wire` contains shared helpers.
+//! idle after the misbehavior. All tests run the real program, over loopback connections or Unix sockets. Each kind of
+//! misbehavior has its own module, and `wire` contains shared helpers.
 
 mod daemon;
 

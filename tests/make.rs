@@ -1,6 +1,6 @@
 //! Tests the Makefile in unusual environments: missing tools must be reported in one line, and odd paths must work.
 //!
-//! Also checks that `make uninstall` removes exactly what `make install` installed. Must not compile anything.
+//! Also checks `make uninstall`, the contents of packages, and the list of test programs. Must not compile anything.
 
 mod daemon;
 
@@ -16,8 +16,8 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs `pkg/toolchain` with a fake `cargo`, the fake programs `tools`, and the real programs in `path`. Returns `true`
-/// if the run succeeded, and the contents of stderr.
+/// Runs `pkg/toolchain` with the name or path `cargo` of cargo, the fake programs `tools`, and the real programs in
+/// `path`. Returns `true` if the run succeeded, and the contents of stderr.
 fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) {
     let folder = Folder::new();
     tools.iter().for_each(|(name, text)| script(&folder.file(name), text));
@@ -48,7 +48,7 @@ fn an_unusable_toolchain_is_reported_in_one_line() {
     }
 }
 
-/// `cargo test` succeeds if a filter matches no test.
+/// `cargo test` succeeds even if a filter matches no test.
 #[test]
 fn every_test_that_a_target_names_exists() {
     let makefile = fs::read_to_string("pkg/tests.mk").expect("the targets").replace("\\\n", " ");

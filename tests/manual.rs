@@ -111,7 +111,7 @@ fn the_man_page_has_every_default_and_bound() {
         problems.extend(
             figures.filter(|figure| !documented.contains(figure)).map(|figure| format!("--{}: {figure}", opt.long)),
         );
-        // If a default is not a number, the page must contain the words of the default.
+        // The text must also contain the default, even if it is not a number, and the word "default".
         if let Some((_, rest)) = opt.help.split_once("(default") {
             let default = rest.trim_start_matches(':').split([',', ';', ')']).next().unwrap_or_default().trim();
             if !text.replace('\n', " ").contains(default) {
@@ -180,7 +180,7 @@ fn the_help_matches_the_table() {
     assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::ctl::usage()));
     assert_eq!(help.lines().find(|line| line.len() > 100), None, "it fits 100 columns");
     let options = usage();
-    // `--help` prints the help of a long option on a separate line.
+    // If the name of an option is too long for its column, `--help` prints the help text on a separate line.
     let options = options.replace(&format!("\n{:33}", ""), " ");
     let lines: Vec<&str> = options.lines().filter(|line| line.trim_start().starts_with('-')).collect();
     assert_eq!(lines.len(), OPTIONS.len());

@@ -17,7 +17,8 @@ const SYSTEMCTL: &str = r#"systemctl() {
 }
 "#;
 
-/// Returns the code blocks of the section. All paths in them are moved below `root`.
+/// Returns the code blocks of the section BACKUP AND RESTORE. In the blocks, `root` replaces `/var/lib`, and its
+/// subdirectory `copies` replaces `/var/backups`.
 fn commands(root: &Folder) -> Vec<String> {
     let page = std::fs::read_to_string("man/beanpole-operate.7").expect("the page");
     let text = page.split(".Sh BACKUP AND RESTORE\n").nth(1).expect("the section").split("\n.Sh ").next().unwrap();

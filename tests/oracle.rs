@@ -57,7 +57,7 @@ impl Daemon {
         }
     }
 
-    /// Starts the daemon. Returns `None` if the daemon exits because another process has taken its port.
+    /// Starts the daemon. Returns `None` if the daemon exits, usually because another process has taken its port.
     fn begin(mut command: Command, door: Door) -> Option<Daemon> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut daemon = Daemon { child: child.expect("the daemon starts"), door };

@@ -60,7 +60,8 @@ const USAGE: &str = "usage: powercut --program=PATH [--seed=N] [--restarts=N] [-
 
 const RESTARTS: u64 = 4000;
 
-/// The number of cuts (power failures and kills) in each generation of a history, and the number of generations.
+/// The maximum number of cuts (power failures and kills) in each generation of a history, and the maximum number of
+/// generations.
 const CUTS: usize = 12;
 const GENERATIONS: usize = 3;
 
@@ -152,7 +153,7 @@ fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> 
     cuts
 }
 
-/// Runs all generations of one history with all cuts. Returns the number of restarts.
+/// Runs up to [`GENERATIONS`] generations of one history with all their cuts. Returns the number of restarts.
 fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report>) -> io::Result<u64> {
     let mut history = History::new(seed, &plan.program, shim, folder.to_owned());
     if plan.only.as_ref().is_some_and(|only| only != history.plan.kind.name()) {

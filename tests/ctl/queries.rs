@@ -147,7 +147,7 @@ fn a_tube_s_jobs_are_listed_by_every_server() {
         assert_eq!((few.code, few.out.lines().count()), (0, 2));
         assert!(few.err.contains("1 of 3 jobs"), "{}", few.err);
         assert_eq!(server.run(&["list", "nosuch"]).code, 1);
-        // Read-only subcommands must not change the job.
+        // Read-only subcommands must not change a job.
         assert_eq!(server.figure("stats-job 1", "reserves"), "0");
         assert_eq!(server.count("mail", "ready"), 1);
     });
@@ -181,7 +181,8 @@ fn tail_shows_jobs_as_they_are_put() {
     });
 }
 
-/// Reserves a job of the function `f` over Gearman and disconnects. The server uses up an ID when it requeues the job.
+/// Sends the packets `with` over Gearman, reserves a job of the function `f`, and disconnects. The server uses up an ID
+/// when it requeues the job.
 fn lose(socket: &std::path::Path, with: &[u8]) {
     let mut worker = UnixStream::connect(socket).expect("a connection");
     worker.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f").expect("a peer");

@@ -17,7 +17,7 @@ pub fn fill(mut stream: TcpStream) {
         // A deleted job whose idempotency key remains. The job's tube no longer exists.
         put("gone", "5 0 60 1 idp:ended:100006", "\r\ne"),
         "use default\r\ndelete 5\r\n".to_owned(),
-        // A job with one failed attempt.
+        // A job with two failed attempts, because each release counts as a failure.
         put("tried", "5 0 60 1 try:4:100000", "\r\nf"),
         "reserve-job 6\r\n".to_owned(),
         "release 6 5 0\r\nreserve-job 6\r\n".to_owned(),

@@ -288,7 +288,8 @@ impl Daemon {
         self.log.text().lines.clone()
     }
 
-    /// Waits until stderr contains `text`, and returns all of stderr. Panics after [`PATIENCE`].
+    /// Waits until stderr contains `text`, and returns all of stderr. Panics after [`PATIENCE`], or if the process
+    /// exits first.
     pub fn wait_log(&self, text: &str) -> String {
         self.hear(text).unwrap_or_else(|log| panic!("it did not say \"{text}\":\n{log}"))
     }

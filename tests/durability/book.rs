@@ -1,8 +1,8 @@
 //! Determines which states of the queue are permitted after a crash, given the replies that clients have received.
 //!
 //! Owns the possible states of each job: the last acknowledged state and the results of later, unacknowledged commands.
-//! Each command must be recorded before a client sends it. The acknowledgment of a command removes all earlier states.
-//! Must not communicate with a server.
+//! Each put, delete, release, bury and kick must be recorded before a client sends it. The acknowledgment of a command
+//! removes all earlier states. Must not communicate with a server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -61,7 +61,7 @@ struct Intent {
 #[derive(Default)]
 pub struct Book {
     pub jobs: HashMap<u64, Entry>,
-    /// IDs of all jobs whose deletion was acknowledged.
+    /// IDs of all jobs whose deletion a reply or a comparison with the server has confirmed.
     pub ended: HashSet<u64>,
     /// IDs of jobs deleted since the last comparison with the server.
     pub ended_now: Vec<u64>,
@@ -197,7 +197,8 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Returns a job of the tube that has only one possible [`Look`], whose bit set of states is `states`.
+    /// Returns the ID of a job in the tube. The job must have only one possible [`Look`], whose bit set of states is
+    /// `states`.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)

@@ -13,7 +13,7 @@ use super::support::{number, stop, Home};
 
 const SEGMENT: u64 = 65_536;
 
-/// The number of live jobs, and of commands in each pipeline.
+/// The number of live jobs, and the total number of commands in the pipelines of a round.
 const JOBS: u64 = 500;
 
 const BODY: [u8; 100] = [b'x'; 100];

@@ -1,4 +1,5 @@
-//! Tests a disk whose writes or syncs fail for some time. The disk reports the errors immediately or after a delay.
+//! Tests a disk whose writes, syncs or file creations fail for some time. The disk reports the errors immediately or
+//! after a delay.
 //!
 //! The server runs inside the test process. To simulate a kill, a second server starts on a copy of the files.
 

@@ -36,7 +36,8 @@ macro_rules! real {
     };
 }
 
-/// Returns the path of an open file, relative to the directory that the environment variable `variable` names.
+/// Returns the path of an open file, relative to the directory that the environment variable `variable` names. Returns
+/// `None` if the file is not in this directory.
 fn below(variable: &str, file: c_int) -> Option<Vec<u8>> {
     let path = std::fs::read_link(format!("/proc/self/fd/{file}")).ok()?;
     Some(path.as_os_str().as_bytes().strip_prefix(std::env::var_os(variable)?.as_bytes())?.to_vec())

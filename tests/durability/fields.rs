@@ -38,7 +38,7 @@ fn kick_job(client: &mut Client, id: u64) {
     assert_eq!(client.line().unwrap(), "KICKED");
 }
 
-/// Puts jobs in every state and with nonzero counters. `client` continues to hold some of them.
+/// Puts jobs in every state and with nonzero counters. `client` continues to hold some of the jobs.
 fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("some").unwrap();
     client.watch("some").unwrap();
@@ -77,7 +77,8 @@ fn fill(client: &mut Client) -> Vec<u64> {
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }
 
-/// Compares the statistics of a job. Ages and remaining times may differ by up to `seconds`.
+/// Compares the statistics of a job before and after a restart. A reserved job must become ready. The age may grow, and
+/// the remaining time may shrink, by up to `seconds`.
 fn compare(id: u64, before: &Facts, after: &Facts, seconds: u64) {
     for (key, value) in before {
         let now = &after[key];

@@ -1,7 +1,8 @@
 //! Tests a full disk: the server must refuse new jobs, execute deletes and all commands that need no space, and lose no
 //! acknowledged change.
 //!
-//! The disk is a small tmpfs, which only root can mount. Without root privileges, the tests only print a message.
+//! The full disk is a small tmpfs, which only root can mount. Without root privileges, the tests that need the tmpfs
+//! only print a message. The other tests check that no put is refused while the disk has space.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,7 +69,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(total(client), jobs.len() as u64);
 }
 
-/// Checks that commands work if they need no disk space.
+/// Checks that the server refuses jobs of 5000 bytes and executes commands that need no disk space.
 fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(state(client), "full");
     for _ in 0..20 {

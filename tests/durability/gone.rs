@@ -44,7 +44,7 @@ fn goes_on(client: &mut Client, jobs: &mut Jobs) {
     assert!(client.peek(job.id).is_err());
 }
 
-/// Waits until the server accepts jobs again and all live data is in new segments.
+/// Waits until the server accepts jobs again and reports the state `ok`. Checks the messages in the log.
 fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     wait_until("jobs are taken again", || put(client, jobs));
     wait_until("the state is ok", || state(client) == "ok");

@@ -218,7 +218,8 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     ids
 }
 
-/// Changes the expected state of reserved jobs to ready, because the client that held them has disconnected.
+/// Changes the expected state of reserved jobs to ready, because the client that held them has disconnected. Sets the
+/// expected number of their reservations to `reserves`.
 fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     for (facts, _) in jobs.values_mut().filter(|(facts, _)| facts["state"] == "reserved") {
         facts.insert("state".to_owned(), "ready".to_owned());
@@ -265,7 +266,8 @@ fn jobs_in_every_state_and_file_are_imported() {
     stop(daemon);
 }
 
-/// When beanstalkd starts, it ignores jobs that it cannot read. It later assigns their IDs to new jobs.
+/// When beanstalkd starts, it ignores a job that it cannot read and all records after it. It later assigns the IDs of
+/// the ignored jobs to new jobs.
 #[test]
 fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let home = Home::new();

@@ -16,10 +16,10 @@ use super::support::{ask, crash, parse, stop, total, Home, Random};
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 4;
 
-/// The index of the tube that all workers share. Only one worker uses each tube with a lower index.
+/// The index of the tube that all workers share. Each tube with a lower index belongs to one worker.
 const SHARED: usize = WORKERS;
 
-/// Producers pause when this many jobs exist.
+/// Producers pause while more than this many jobs exist.
 const ENOUGH: usize = 400;
 
 const ROUNDS: usize = 4;

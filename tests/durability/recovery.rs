@@ -1,6 +1,8 @@
-//! Measures the time that beanpole and beanstalkd need to recover a million jobs. Runs only on request.
+//! Measures the time that beanpole and beanstalkd need to recover a million jobs. Also tests the recovery of a job that
+//! waited for a group.
 //!
-//! Run `BEANPOLE_RECOVERY=1 cargo test --release --test durability recovery -- --nocapture`.
+//! The measurement runs only on request:
+//! `BEANPOLE_RECOVERY=1 cargo test --release --test durability recovery -- --nocapture`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -186,7 +186,8 @@ fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
 struct Book {
     sent: HashSet<String>,
     acknowledged: HashSet<String>,
-    /// Jobs whose completion was reported to the server, but not acknowledged.
+    /// Jobs that a worker has begun to complete or delete. If the worker has received no reply, the job may or may not
+    /// exist.
     ending: HashSet<String>,
     ended: HashSet<String>,
     /// For each held job, the round of the reservation and the time of the request.
@@ -365,8 +366,8 @@ impl Site<'_> {
     }
 }
 
-/// Reserves and deletes all remaining jobs. Compares the jobs and their results with the book. Returns the number of
-/// jobs.
+/// Compares the failure counts of jobs, the results of ended jobs, and the remaining jobs with the book. Deletes the
+/// remaining jobs, and returns their number.
 fn verify(daemon: &Daemon, book: &mut Book) -> usize {
     let mut client = daemon.client();
     let mut workq = Workq::connect(daemon).expect("a connection");

@@ -57,7 +57,7 @@ impl Workq {
         self.line()
     }
 
-    /// Leases a job from the named queues. Returns `None` after `millis` milliseconds.
+    /// Leases a job from the named queues. Returns `None` if no job becomes available within `millis` milliseconds.
     pub fn lease(&mut self, queues: &str, millis: u64) -> Result<Option<(String, String)>> {
         if self.ask(&format!("lease {queues} {millis}\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -81,7 +81,8 @@ impl Workq {
         Ok(Some((words[1] == "1", text(&result[..size]))))
     }
 
-    /// Returns the value for `key` in the reply to `inspect job`, or `None` if the job does not exist.
+    /// Returns the value for `key` in the reply to `inspect job`, or `None` if the job or the key does not
+    /// exist.
     pub fn inspect(&mut self, id: &str, key: &str) -> Result<Option<String>> {
         if self.ask(&format!("inspect job {id}\r\n"))? != "+OK 1" {
             return Ok(None);

@@ -61,7 +61,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Prefixes of lines that may differ between the two runs: resource usage, buffer sizes and random IDs.
+/// Prefixes of lines that may differ between the two runs: resource usage, reply lengths, buffer sizes and random IDs.
 const LOOSE: [&[u8]; 5] = [b"rusage-", b"OK ", b"id: ", b"current-memory: ", b"memory-"];
 
 /// Returns the lines that must be equal in both runs.

@@ -71,7 +71,8 @@ fn round(id: usize) -> (Vec<u8>, String) {
     (commands, replies.replace("ID", &id.to_string()).replace("LENGTH", &body.len().to_string()))
 }
 
-/// A client writes many commands without reading, until the server has stopped reading or has read all commands.
+/// A client writes many commands, and begins to read the replies after 300 ms. By then, the server has usually stopped
+/// reading or has read all commands.
 #[test]
 fn a_hundred_thousand_commands_in_one_write() {
     let daemon = Daemon::start(&[]);
@@ -175,7 +176,7 @@ impl Flooded {
         client
     }
 
-    /// Each client sends `command` `count` times while the server is stopped. Then the bystander sends a command.
+    /// While the server is stopped, each client sends `command` `count` times, and then the bystander sends a command.
     /// Returns how many commands were executed before the bystander's command, according to the statistic `key`.
     fn ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let before = figure(&mut self.bystander, "stats", key);

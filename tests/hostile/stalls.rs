@@ -1,4 +1,4 @@
-//! Stops the server process for some time, as a debugger, a full disk on the host, or a suspended laptop does.
+//! Stops the server process for some time, as a debugger, a full disk on the host, or the suspension of a laptop does.
 //!
 //! When the server continues, several deadlines have passed. Each reply must be correct when it is sent.
 
@@ -11,7 +11,7 @@ use crate::wire::{calm, figure, put, stat, Wire};
 /// The number of reservations that expire during a stall: more than the server handles before it serves clients.
 const MANY: usize = 15_000;
 
-/// The number of clients that hold a job and send a command immediately after the stall.
+/// The number of clients that hold a job and send a command shortly before the stall ends.
 const HOLDERS: usize = 10;
 
 /// The time before the end of a reservation at which the server warns the holder, plus a tolerance.
@@ -148,8 +148,8 @@ fn a_stall_past_the_warning_only() {
     });
 }
 
-/// During the stall, many reservations expire. Some holders send commands immediately after the stall. The server must
-/// not warn a client about a job that the client no longer holds. All jobs must become ready.
+/// During the stall, many reservations expire. Some holders send commands shortly before the stall ends. The server
+/// must not warn a client about a job that the client no longer holds. All jobs must become ready.
 #[test]
 fn a_stall_past_many_deadlines() {
     // In addition to the stall, the scene sleeps for 50 ms, and the holders wait for one second.

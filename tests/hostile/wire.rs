@@ -174,7 +174,7 @@ pub fn serves(client: &mut Wire) {
     client.ask("use default", "USING default");
 }
 
-/// Raises the soft limit on open files to `wanted` if possible. Returns the resulting limit.
+/// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower. Returns the resulting limit.
 pub fn allow_files(wanted: u64) -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     let target = wanted.min(hard).max(soft);

@@ -130,8 +130,8 @@ fn the_page_s_policy_permits_only_its_style_and_script() {
     }
 }
 
-/// Starts the program, waits until it is listening, and calls `visit` with the HTTP port. Returns the beginning of the
-/// log, and the exit code if the program has exited by itself.
+/// Starts the program and reads the first line of its log. If the line contains an HTTP port, calls `visit` with the
+/// port and then kills the program. Returns the line, and the exit code if the program has exited by itself.
 fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) {
     let mut child = command(&["-p", "0"]).args(options).stderr(Stdio::piped()).spawn().expect("the program");
     let mut line = String::new();

@@ -13,8 +13,8 @@ use crate::daemon::{wait_until, Daemon};
 /// thread buffers and fragmentation cause the difference.
 pub const BEYOND: u64 = 4 << 20;
 
-/// Resident memory that may remain after all clients have disconnected, in bytes. The allocator keeps up to eight
-/// megabytes.
+/// Maximum difference between the resident memory after all clients have disconnected and the initial resident memory,
+/// in bytes. The allocator keeps up to eight megabytes.
 const STAYS: u64 = BEYOND + (9 << 20);
 
 /// The number of consecutive equal samples after which a value is considered constant.

@@ -131,7 +131,8 @@ pub const GEARMAN_PRIORITIES: [u32; 3] = [1_073_741_823, 2_147_483_647, 3_221_22
 
 pub struct Reply {
     pub line: String,
-    /// The key of the job in the reply, or an empty string.
+    /// The key of the job in the reply, or an empty string. For [`Act::ReserveBatch`], the keys separated by commas.
+    /// For [`Act::Execute`], the outcome and the result.
     pub key: String,
 }
 

@@ -195,8 +195,8 @@ impl Book {
         self.clone().make(change)
     }
 
-    /// Returns the possible books after a move of ready jobs that a restart has interrupted, if the tube has reserved
-    /// jobs. The restart makes these jobs ready, so the server can move them instead of other ready jobs.
+    /// Returns the possible books after a restart has interrupted a move of ready jobs, if the tube also has reserved
+    /// jobs. The restart makes the reserved jobs ready, so the server can move them instead of other ready jobs.
     pub fn resumed(&self, change: &Change) -> impl Iterator<Item = Book> + '_ {
         let count = |from: &str, state| {
             self.model.jobs.iter().filter(|job| job.tube == from && job.place.state() == state).count() as u64
