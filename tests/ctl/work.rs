@@ -108,7 +108,7 @@ fn failed_jobs_are_retried_and_then_buried() {
         assert!(lines[0].contains("exit 3 after") && lines[0].ends_with("try 2 in 0 s"), "{}", lines[0]);
         assert!(lines[2].ends_with("buried after try 3"), "{}", lines[2]);
         assert_eq!((server.count("default", "buried"), server.figure("stats-job 1", "pri")), (1, "77".to_owned()));
-        // Kicking a job restores its attempts.
+        // Kicking a job resets the number of its failed attempts.
         server.ok(&["kick", "1"]);
         let again = server.run(&line);
         assert_eq!(again.err.lines().count(), 3, "{}", again.err);

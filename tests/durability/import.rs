@@ -1,7 +1,8 @@
 //! Tests that beanstalkd's binlog is imported completely and only once.
 //!
-//! Debian's beanstalkd creates the binlog, and the test records each job's statistics. The final operation on each job
-//! must be one that beanstalkd stores. beanstalkd does not store reservations, touches, or releases without a delay.
+//! In most tests, Debian's beanstalkd creates the binlog, and the test records each job's statistics. The final
+//! operation on each job must be one that beanstalkd stores. beanstalkd does not store reservations, touches, or
+//! releases without a delay.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -132,7 +132,8 @@ impl Bytes<'_> {
     }
 }
 
-/// Executes the calls that the bytes encode. Between the calls, runs the timers that are due.
+/// Executes the calls and the clock advances that the bytes encode, except illegal calls. Before each call, runs the
+/// timers that are due.
 pub fn make(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };

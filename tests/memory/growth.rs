@@ -9,8 +9,8 @@ use beanpole::Client;
 
 use crate::daemon::{wait_until, Daemon};
 
-/// Maximum difference between the growth of resident memory and the memory account, in bytes. Newly touched pages,
-/// thread buffers and fragmentation cause the difference.
+/// Maximum difference between the growth of resident memory and the growth of the memory account, in bytes. Newly
+/// touched pages, thread buffers and fragmentation cause the difference.
 pub const BEYOND: u64 = 4 << 20;
 
 /// Maximum difference between the resident memory after all clients have disconnected and the initial resident memory,
