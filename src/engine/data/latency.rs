@@ -57,7 +57,7 @@ impl Histogram {
 pub struct JobTimes {
     /// The time from the put or the end of the delay to the first reservation, for jobs that were never kicked.
     pub wait: Histogram,
-    /// The time from the reservation, or from the last touch, to the completion, for jobs with a time to run.
+    /// The time from the reservation or the last touch to the delete or reported outcome, for jobs with a time to run.
     pub run: Histogram,
 }
 

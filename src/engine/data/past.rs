@@ -76,7 +76,7 @@ pub struct Past {
     next: usize,
     /// The number of jobs recorded since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
-    /// The number of failed tries that were followed by a retry.
+    /// The number of retries that `rules/failures.rs` scheduled after workers reported failures.
     pub(in crate::engine) retries: u64,
     pub memory: u64,
     /// `done` and `failed` are totals since the server started.

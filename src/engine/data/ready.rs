@@ -52,7 +52,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the first job by rank and the number of jobs compared, or `None` if it exceeds `limit` or is zero.
+    /// Returns the first job by rank and the number of jobs compared, or `None` if this number is 0 or exceeds `limit`.
     pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
         let [first, last] = [self.run.first(), self.run.last()].map(|slot| slot.map(|slot| jobs.get(slot).pri));
         let of_run = if first == last { 1 } else { self.run.len() };

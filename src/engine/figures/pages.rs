@@ -9,7 +9,7 @@ use super::stats::{tube_figures, ClientStats, TubeStats};
 use crate::engine::data::*;
 use crate::engine::Engine;
 
-/// The number of steps per list entry, in addition to one step per 64 bytes of output.
+/// The number of steps per listed job, schedule or client, in addition to one step per 64 bytes of output.
 const LINE: u64 = 4;
 
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Engine {
         self.walked_to(*from)
     }
 
-    /// Charges a step per job or 16 vacant slots. Returns `None` after the last slot or if the step budget is used up.
+    /// Charges a step per job or per 16 vacant slots. Returns `None` after the last slot or without remaining steps.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
         while *from < self.store.jobs.slots.end() && !self.agenda.steps.are_used_up() {
             let end = (*from + 16).min(self.store.jobs.slots.end());

@@ -79,7 +79,7 @@ pub struct JobStats<'a> {
     pub history: History,
     pub fails: u8,
     pub tries_left: Option<u8>,
-    /// The number of runs that a schedule has skipped since it last put a copy.
+    /// The number of runs that a schedule has skipped since it last put a copy or the server started.
     pub missed: u32,
     /// The existing copy of a schedule whose last run was skipped.
     pub blocked_by: Option<JobId>,

@@ -46,7 +46,7 @@ pub enum Change {
     // A try has an outcome, so the job has ended or is retried. The result is the last `result` bytes of its body.
     Outcome { slot: u32, result: usize },
     Delete { slot: u32, id: JobId, size: usize },
-    // A schedule put the copy in `slot`, and is due again.
+    // A schedule put the copy in `slot`, and has a new due time.
     Run { slot: u32, schedule: u32 },
     // A new schedule replaced a schedule that had the same ID and the size `before`.
     Replace { slot: u32, before: usize },

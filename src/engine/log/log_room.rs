@@ -46,7 +46,7 @@ impl Engine {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims log space for a job with `bytes` of tube name, options and body. Records a shortage if the log can grow.
+    /// Claims `bytes` (tube name, options, body) for a job. Notes a lack of IDs or, if the log can grow, of log space.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;
@@ -79,7 +79,7 @@ impl Engine {
         claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for a change with `extra` bytes of names.
+    /// Claims log space for a change with `extra` bytes of names or of a failure reason.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }

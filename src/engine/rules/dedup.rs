@@ -10,7 +10,7 @@ use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused, Steps};
 
-/// Maximum number of extras checked per lookup. Unless keys are unique per tube, a name used in more tubes is refused.
+/// Maximum number of extras checked per lookup. Unless keys are unique per tube, a name in even more tubes is refused.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
 /// The steps charged for a search by name in all tubes at once.
@@ -304,7 +304,7 @@ impl Engine {
         (number, before)
     }
 
-    /// If the key is in the log, returns its number, and the total length of key and tube name in bytes.
+    /// Removes a key. If it is in the log, returns its number, and the total length of key and tube name in bytes.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged() {

@@ -100,7 +100,7 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Counts a failed try. Returns `None` if tries are unlimited. The caller must have claimed log space for a change.
+    /// Counts a failed try, or returns `None` if `try_limits` does. The caller must first claim log space for a change.
     pub(in crate::engine) fn fail_try(&mut self, slot: u32, reason: &[u8], now: Time) -> Option<Failed> {
         self.try_limits(slot)?;
         if self.count_try(slot) {

@@ -1,5 +1,5 @@
 //! Events at deadlines: the ends of delays, pauses, rate windows, reservations, times to live, kept keys and waits,
-//! repeated notifications, and schedule runs. Must not decide what happens to a job then or which client gets the job.
+//! deadline warnings, repeated notifications, and schedule runs. Must not decide what happens to a job or who gets it.
 //! Enforces promises P8 and P9 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
 

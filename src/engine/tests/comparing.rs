@@ -1,4 +1,4 @@
-//! Makes one call on the engine and on the model, and compares all visible state afterwards.
+//! Makes one call on the engine and on the model, and compares all visible state afterward.
 //!
 //! Owns the comparison. Must not choose calls.
 

@@ -101,7 +101,7 @@ impl Job {
     }
 
     /// Returns the time since the reservation started, or zero if the job is not reserved. Like the engine, rounds
-    /// both times down to units of 2^20 ns.
+    /// `now` and the start down to multiples of 2^20 ns.
     pub fn taken_for(&self, now: Time) -> Span {
         let Place::Reserved { since, .. } = self.place else { return Span::ZERO };
         Span::from_nanos(((now.nanos() >> 20) - (since.nanos() >> 20)) << 20)

@@ -99,7 +99,7 @@ impl Model {
         bounds.iter().max().is_some_and(|limit| bounds.len() >= *limit as usize)
     }
 
-    /// Records a running or waiting time of a tube. Skips the tube's first measurement if there is no memory for it.
+    /// Records a run or wait time of a job in `tube`. Skips the tube's first measurement if there is no memory for it.
     pub(super) fn note_time(&mut self, tube: Name, run: Option<Span>, wait: Option<Span>) {
         if self.extended.times.contains_key(tube) || !self.lacks(super::TIMES_COST) {
             let times = self.extended.times.entry(tube).or_default();
@@ -510,7 +510,7 @@ impl Model {
         }
     }
 
-    /// Restarts the server with its log. The model cannot predict the last ID, the number of jobs put since then,
+    /// Restarts the server with its log. The model cannot predict the last ID, the number of jobs put since the restart,
     /// or the order of tubes, so it copies them from `engine`.
     #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn restart(&mut self, engine: &Engine, now: Time) {
