@@ -131,7 +131,7 @@ impl Engine {
         self.walked_to(*from)
     }
 
-    /// Charges a step per job or per 16 vacant slots. Returns `None` after the last slot or without remaining steps.
+    /// Charges a step per job or 16 vacant slots. Returns `None` after the last slot or if the step budget is used up.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
         while *from < self.store.jobs.slots.end() && !self.agenda.steps.are_used_up() {
             let end = (*from + 16).min(self.store.jobs.slots.end());

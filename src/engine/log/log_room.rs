@@ -46,7 +46,7 @@ impl Engine {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims `bytes` (tube name, options, body) for a job. Notes a lack of IDs or, if the log can grow, of log space.
+    /// Claims log space for a job with `bytes` of names, options and body. Records a shortage unless the log cannot grow.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;

@@ -343,7 +343,7 @@ impl Engine {
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// A reserved job stays with its holder. Returns `false` if a job is missing, finished, or reserved without `Tell`.
+    /// The holder keeps a reserved job. Returns `false` if the job is missing, finished, or reserved without `Tell`.
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return false };
         let job = self.store.jobs.get(slot);

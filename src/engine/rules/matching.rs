@@ -418,7 +418,7 @@ impl Engine {
         }
     }
 
-    /// Ends the wait after a timeout, or extends it to the end of a longer reservation of the job of [`Engine::run`].
+    /// Ends the wait after a timeout, or extends the wait while a worker has the job of [`Engine::run`] reserved.
     pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.store.extras.is_left(waiting.outcome) {
             let extras = self.store.extras.get_mut(waiting.outcome);

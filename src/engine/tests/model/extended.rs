@@ -510,8 +510,8 @@ impl Model {
         }
     }
 
-    /// Restarts the server with its log. The model cannot predict the last ID, the number of jobs put since the restart,
-    /// or the order of tubes, so it copies them from `engine`.
+    /// Restarts the server with its log. The model cannot predict the last ID, the number of jobs put since the
+    /// restart, or the order of tubes, so it copies them from `engine`.
     #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn restart(&mut self, engine: &Engine, now: Time) {
         self.clients.clear();
