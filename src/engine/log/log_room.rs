@@ -46,7 +46,7 @@ impl Engine {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims log space for a job with `bytes` of names, options and body. Records a shortage unless the log cannot grow.
+    /// Claims log space for `bytes` of name, options and body. Records a lack of IDs or, if the log can grow, of space.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;
