@@ -110,8 +110,8 @@ impl Durability {
         has_output
     }
 
-    /// Delays a report about the end of a job until the log is durable up to `required`. `is_result` means that the
-    /// server stores the job's result. If the disk is failing, only reports of results wait. The engine must be locked.
+    /// Delays an event until the log is durable up to `required`. `is_result` means that the event reports the end of a
+    /// job whose result the server stores. If the disk is failing, only these events wait. The engine must be locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
@@ -286,7 +286,7 @@ impl Bell {
         self.armed.load(Ordering::Acquire)
     }
 
-    /// Schedules the time `at`, unless an earlier time is scheduled. If that time has passed, wakes a waiting thread.
+    /// Schedules `at` and wakes a thread. If an earlier time is scheduled, only wakes a thread that is already late.
     pub fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
         let mut state = self.state.lock();
@@ -309,7 +309,7 @@ impl Bell {
         }
     }
 
-    /// Returns `false` if the thread must end. Once the time is past, each [`Bell::ring_by`] rechecks `may_continue`.
+    /// Returns `false` to end the thread. After the scheduled time, each [`Bell::ring_by`] leads to another check.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -38,7 +38,7 @@ pub struct Process {
     role: Option<Arc<RoleBoard>>,
 }
 
-/// The upper bounds of the histogram's buckets, in nanoseconds.
+/// The upper bounds of the buckets of the histogram `turns`, in nanoseconds.
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 

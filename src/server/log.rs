@@ -34,7 +34,7 @@ pub enum LogForm {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// If root creates the file, this user becomes its owner.
+    /// The path, and the ID of the user who becomes the owner if root creates the file.
     File(PathBuf, Option<u32>),
     Syslog(String),
     Nowhere,

@@ -190,7 +190,7 @@ impl Memory {
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// Returns `true` if a later, larger return would block other threads for too long, or if the process is too large.
+    /// `true` if a later, larger return would block others for too long, or if an oversized process has freed memory.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)

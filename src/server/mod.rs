@@ -82,7 +82,7 @@ impl std::error::Error for StartError {}
 /// The number of descriptors for files that the binlog and reloads open after startup.
 const LOG_DESCRIPTORS: usize = 8;
 
-/// The maximum number of counts of descriptors. A descriptor may be counted before its connection, so count again.
+/// The maximum number of times that descriptors are counted, because one may be counted before its connection.
 const COUNTS: usize = 20;
 const COUNT_AGAIN: Duration = Duration::from_millis(5);
 

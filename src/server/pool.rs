@@ -203,7 +203,7 @@ impl PoolThread {
         if std::mem::take(&mut self.scratch.is_shared) && !self.scratch.joined.is_empty() {
             self.run_shared();
         }
-        // The messages after the first `MANY_ACTIVE` wait, so that connections can be served and changes be written.
+        // The messages after the first `MANY_ACTIVE` wait, so that connections can be served and changes written.
         let messages = if has_messages { self.inbox.len() } else { 0 };
         self.scratch.turn.step_divisor = (messages / MANY_ACTIVE) as u64;
         for _ in 0..messages.min(MANY_ACTIVE) {

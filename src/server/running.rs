@@ -22,7 +22,7 @@ use crossbeam_channel::unbounded;
 /// The stack size of a thread in bytes, several times as much as the deepest call needs.
 const STACK: usize = 256 * 1024;
 
-/// The time limit for connections that are delayed or never arrive.
+/// The maximum time for which [`Running::quiesce`] waits for connections, some of which may never arrive.
 const QUIESCE: Duration = Duration::from_secs(300);
 
 pub struct Running {

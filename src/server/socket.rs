@@ -227,7 +227,7 @@ impl Listener {
         }
     }
 
-    /// Wakes the listener thread. Connects to an inherited socket instead of shutting it down, for the next server.
+    /// Wakes the listener thread. Connects to an inherited socket instead of shutting it down: others may use it.
     pub fn wake(&self, inherited: bool) {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {

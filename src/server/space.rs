@@ -123,7 +123,7 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// Lets `count` connections check for space again. If the disk is failing or full, their commands are refused.
+    /// Lets `count` connections check for space again. If the disk is failing or full, their commands wait no longer.
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());

@@ -365,7 +365,7 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
     Ok(())
 }
 
-/// Writes all bytes, or until the socket is full. Fails if the lease has ended. Returns the number of sent bytes.
+/// Writes bytes until all are sent or the socket is full. Fails if the lease has ended. Returns the number sent.
 fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {

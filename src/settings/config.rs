@@ -127,7 +127,7 @@ pub struct Config {
     pub access: Option<PathBuf>,
     /// A file with the settings of tubes, which is read at startup and by [`Server::reload`](crate::Server::reload).
     pub tubes: Option<PathBuf>,
-    /// The certificate and the key for addresses with TLS.
+    /// The PEM files for addresses with TLS.
     pub tls: Option<TlsFiles>,
     /// The user to switch to after the addresses are bound: a name, a number, or `UID:GID`.
     pub user: Option<String>,
@@ -151,7 +151,7 @@ pub struct Config {
     /// receive an error, such as `OUT_OF_MEMORY`, and are disconnected.
     pub max_connections_per_address: Option<usize>,
     /// The number of seconds after which a client is disconnected if it neither sends nor reads anything. `None` means
-    /// never. Clients that wait for jobs or have reserved jobs are exempt. With a manual clock, all clients are exempt.
+    /// never. A client is exempt while it waits for a job or a result, or holds a job. A manual clock exempts all.
     pub idle_timeout: Option<u32>,
     /// The settings of TCP keepalive, for the detection of lost peers.
     pub keepalive: Keepalive,

@@ -61,7 +61,7 @@ pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Returns the available memory in bytes, or `u64::MAX` if no limit is known.
+/// Returns the maximum memory that the process can use, in bytes, or `u64::MAX` if no limit is known.
 pub fn memory() -> u64 {
     let limits = [ADDRESS_SPACE, Resource::RLIMIT_DATA].into_iter().filter_map(resource_limit);
     let of_system = group_memory_limits().into_iter().chain(machine_memory());
