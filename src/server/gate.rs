@@ -15,7 +15,7 @@ use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system;
 
-/// The maximum number of unauthenticated clients. At this limit, listeners wait briefly and then reject new clients.
+/// Limits unauthenticated clients. At the limit, listeners that require authentication wait, then reject clients.
 pub const MAX_UNAUTHENTICATED: usize = 1024;
 
 /// The time limit for authentication, including the TLS handshake.
