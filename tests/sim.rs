@@ -1,9 +1,9 @@
 //! Runs the whole server deterministically: real connections, sessions and log, with random events.
 //!
-//! Owns the choice of seeds and the report of failures. The server has no threads (`Stepped`), the clock advances only
-//! on request, the disk is simulated, and sockets are local pairs. The same seed therefore always results in the same
-//! hash of all events. `world` contains the server and its clients, `action` contains the possible events, and `chance`
-//! chooses them. `predicted` predicts the replies to beanstalk clients, and `books` records which jobs must exist.
+//! Owns the choice of seeds. The server has no threads (`Stepped`), the clock advances only on request, the disk is
+//! simulated, and sockets are local pairs. The same seed therefore always results in the same hash of all events.
+//! `world` contains the server and its clients, `action` contains the possible events, and `chance` chooses them.
+//! `predicted` predicts the replies to beanstalk clients, and `books` records which jobs must exist.
 //!
 //! `make sim SEED=n STEPS=n` runs one seed, and `make sim` runs new seeds for a given time. A failing history is
 //! reduced to the relevant actions, and printed in the syntax of conversations as far as possible.
@@ -162,8 +162,8 @@ fn failures_of_long_worlds_are_reduced_to_a_few_actions() {
     }
 }
 
-/// Runs a given seed, or the long seeds that failed in the past, followed by new seeds for a given number of seconds.
-/// Called by `make sim`.
+/// Runs the given seed. If no seed is given, runs the failed seeds with long histories, and then new seeds until a
+/// given number of seconds has passed. Called by `make sim`.
 #[test]
 #[ignore = "takes a configurable time; see make sim"]
 fn requested_seeds() {

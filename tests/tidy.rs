@@ -291,7 +291,8 @@ fn nested_options_are_not_compared() {
     complain(found.map(|source| format!("{}: use matches!(…, Some(None))", source.path.display())).collect());
 }
 
-/// Thus, `BEANPOLE_PROGRAM` replaces the program in all tests, for example with the static program.
+/// If only one function names the program, `BEANPOLE_PROGRAM` can replace it in all tests, for example with the static
+/// program.
 #[test]
 fn only_one_function_names_the_program_under_test() {
     let names = |source: &Source| source.text.contains(concat!("CARGO_BIN", "_EXE"));

@@ -52,7 +52,8 @@ pub enum Check {
     Start,
     /// The running server sends a wrong reply.
     Talk,
-    /// A foreground job that was submitted again in the background is missing.
+    /// The server refuses a background job of Gearman although the disk does not fail, for example because a foreground
+    /// job with the same unique name cannot become durable.
     Persist,
 }
 

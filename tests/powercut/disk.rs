@@ -114,8 +114,8 @@ pub struct Disk {
     /// The syncs in progress by number. Each has the file or directory, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
     /// Removed files with writes that were not durable: the event indexes of the first of these writes and of the
-    /// removal. Such a file counts until all writes before its removal are durable, because other files may have its
-    /// data.
+    /// removal. Such a file affects [`Disk::first_unsynced`] until all writes to existing files that precede the
+    /// removal are durable, because the existing files may contain its data.
     orphans: Vec<(usize, usize)>,
     /// Determines which data a failed sync loses.
     random: Random,
@@ -206,7 +206,7 @@ impl Object {
         }
     }
 
-    /// Returns the event index of the first write that contains nonzero bytes and is not durable.
+    /// Returns the event index of the first write that is not durable. Ignores pending writes of zeros.
     fn first_unsynced(&self) -> Option<usize> {
         let written = self.pending.iter().filter(|(_, change)| change.writes()).map(|(place, _)| *place);
         written.chain(self.lost.iter().copied()).min()
@@ -465,7 +465,7 @@ impl Disk {
     }
 }
 
-/// Splits a write into parts that a disk writes atomically. Returns the start and the end of each part.
+/// Splits a write into parts that a disk writes atomically. Returns the range of each part within the written bytes.
 fn pieces(at: usize, length: usize, unit: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {

@@ -246,7 +246,8 @@ impl<'a> History<'a> {
     }
 
     /// Begins a trace with the events that precede the cut in the previous trace. After a power failure, the trace
-    /// contains only the marks among these events, and the files that remain.
+    /// contains only the files that remain, and the marks among these events, except replies to commands that need not
+    /// have survived.
     fn continue_from(
         &self,
         trace: &Trace,

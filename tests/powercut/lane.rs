@@ -96,7 +96,7 @@ impl Lane {
         Ok(self.talks.get_mut(&(wire, seat)).expect("it was just made"))
     }
 
-    /// Opens the connections that keep the client's tubes alive.
+    /// Opens the connection that keeps the client's beanstalk tubes alive.
     pub fn connect(&mut self, daemon: &Daemon) -> Result<()> {
         self.talk(daemon, Wire::Beanstalk, 0).map(drop)
     }
@@ -175,7 +175,7 @@ impl Lane {
         }
     }
 
-    /// Returns random tags, usually none. No tag delays retries, so that jobs that are still reserved at the end of a
+    /// Returns random tags, sometimes none. No tag delays retries, so that jobs that are still reserved at the end of a
     /// history become ready immediately after the disconnection.
     fn tags(&mut self) -> String {
         let mut tags = Vec::new();

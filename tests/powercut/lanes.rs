@@ -99,6 +99,7 @@ impl Promise {
 /// - `sent LANE STEP PROMISE WORDS`: a command was sent.
 /// - `did LANE STEP CHANGE`: the command made a change.
 /// - `told LANE STEP REPLY`: a reply was received.
+/// - `refused LANE STEP REPLY`: the server refused the command. The lanes do not contain this reply.
 /// - `about LANE STEP KEY`: the reply concerns this job.
 /// - `void LANE STEP COUNT`: only COUNT changes of the step survived, and none of the later steps.
 /// - `seen FIRST LAST`: a client received these IDs.
@@ -212,7 +213,7 @@ impl Span<'_> {
     }
 
     /// Returns the number of surviving changes if the server has completed a move after the restart, and this move
-    /// results in a book that `fits`.
+    /// results in a book that `fits` accepts.
     pub fn resumed(&self, fits: impl Fn(&Book) -> bool) -> Option<usize> {
         let mut book = Book::default();
         for (place, (_, change)) in self.changes.iter().enumerate() {

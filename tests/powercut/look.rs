@@ -18,7 +18,7 @@ const TRIED: usize = 3;
 /// The number of requests that are sent before their replies are read.
 const AT_A_TIME: usize = 100;
 
-/// The jobs to read with their protocols, and the tubes to read.
+/// The keys and protocols of the jobs to read, and the names of the tubes to read.
 #[derive(Default, Debug)]
 pub struct Wanted {
     pub jobs: BTreeMap<String, Wire>,

@@ -20,7 +20,7 @@ struct Places {
     failed: Vec<usize>,
     /// At the beginning of syncs, and after truncations of files.
     syncs: Vec<usize>,
-    /// During flushes and moves of whole tubes.
+    /// During commands that flush a tube or move several of its jobs.
     long: Vec<usize>,
     /// After changes to directories.
     entries: Vec<usize>,

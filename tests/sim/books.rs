@@ -53,7 +53,7 @@ impl Books {
     pub fn note_command(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
-        // In a piece of input, the request can directly follow the body of the previous request.
+        // The request can directly follow the body of the previous HTTP request, which has no line break at its end.
         let request = command.windows(10).position(|part| part == b"POST /api/").map(|at| &command[at + 10..]);
         let path = request.map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
         let is_sweep = command.starts_with(b"flush-") || command.starts_with(b"drop function");

@@ -49,7 +49,7 @@ pub struct Setup {
 
 impl Setup {
     pub fn drawn(random: &mut Random) -> Setup {
-        // Draws these two features from a copy of the generator, so that older seeds still produce the same worlds.
+        // Draws these two features from a separate generator, so that older seeds still produce the same worlds.
         let mut apart = Random::new(random.clone().next() ^ 5);
         let (operators, extended) =
             if apart.once_in(2) { (apart.once_in(2), apart.once_in(2)) } else { (false, false) };
@@ -86,7 +86,7 @@ impl Setup {
             unattended: false,
             sweeps: false,
         };
-        // Uses another copy of the generator, so that older seeds still produce the same worlds.
+        // Uses a third generator, so that older seeds still produce the same worlds.
         let mut apart = Random::new(apart.next() ^ 6);
         if apart.once_in(3) {
             setup.unattended(&mut apart)

@@ -73,8 +73,8 @@ pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action
     Reduced { actions, replays: replays.count.get(), effort: replays.effort.get() }
 }
 
-/// Returns the last `length` actions. Before these actions, inserts actions that connect the same clients, and that
-/// start a drain if one was in progress.
+/// Returns the last `length` actions. Before these actions, inserts actions that connect the clients that were
+/// connected at that time, and that start a drain if one was in progress.
 fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     let (front, tail) = actions.split_at(actions.len() - length);
     let mut kept: Vec<&Action> = Vec::new();

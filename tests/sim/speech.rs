@@ -27,7 +27,7 @@ pub struct Topic<'a> {
 }
 
 impl Topic<'_> {
-    /// Returns the ID of an existing job, or occasionally an ID of a nonexistent job.
+    /// Returns the ID of an existing job. Occasionally, or if there are no jobs, returns a small random number instead.
     pub fn job(&self, random: &mut Random) -> u64 {
         if self.jobs.is_empty() || random.once_in(12) {
             return 1 + random.below(30);

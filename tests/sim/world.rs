@@ -308,8 +308,8 @@ impl World {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // Only the status lines of unpredicted HTTP responses are hashed, because the other lines contain statistics of
-        // the process, which depend on more than the seed.
+        // Of unpredicted HTTP responses, only the status lines are hashed, because the other lines contain statistics
+        // of the process, which depend on more than the seed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { limit };
         let from = client.received.len();

@@ -7,7 +7,7 @@ use beanpole::Client;
 
 use crate::{Done, Stage};
 
-/// The number of waiting jobs at which producers pause.
+/// The number of uncompleted jobs above which producers pause.
 const WAITING: usize = 2000;
 
 #[derive(Default)]

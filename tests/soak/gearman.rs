@@ -29,8 +29,8 @@ fn look(admin: &mut BufReader<TcpStream>) {
     }
 }
 
-/// Submits a job, submits it again from another client with the same unique name, and executes it. Both clients must
-/// receive the result. Then submits a background job.
+/// Repeatedly submits a job, submits it again from another client with the same unique name, and executes it. Both
+/// clients must receive the result. Then submits and executes a background job.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let connect = || {
         let stream = TcpStream::connect(address).expect("a connection");

@@ -83,8 +83,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no thread panics with it"));
     }
 
-    /// Waits for a notification or until `at`. The virtual clock advances slowly: without the notification, a schedule
-    /// exceeds its maximum number of steps before the clock reaches `at`.
+    /// Waits for a notification or until `at`. A schedule takes little real time: without the notification, it exceeds
+    /// its maximum number of steps before the real clock reaches `at`.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) {
         let met = self.1.load(Ordering::SeqCst);
         drop(guard.0.take());

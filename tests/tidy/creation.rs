@@ -35,7 +35,8 @@ const EXEMPT: [(&str, &str); 5] = [
     ("server/socket.rs", "calls `bind_with_mode`, with a path from `fixed_path`"),
 ];
 
-/// The files that use `shared/files.rs` to create entries, and the tests that try these uses with another user's links.
+/// The uses of `shared/files.rs` that create entries: the file, the call, and the test that tries the call with another
+/// user's links.
 const USES: [(&str, &str, &str); 5] = [
     ("server/log.rs", "open_log(", "the_log_does_not_overwrite_root_s_files"),
     ("process/parent.rs", "FilePlace::open(", "the_pid_file_does_not_overwrite_root_s_files"),

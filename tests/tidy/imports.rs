@@ -121,7 +121,7 @@ fn in_folder(path: &str) -> String {
     folder.iter().chain([name]).copied().collect::<Vec<_>>().join("/")
 }
 
-/// Returns the files that define names which a file uses and imports with a wildcard from an inline module.
+/// Returns the files that define the names that `code` uses and that it imports with wildcards from inline modules.
 fn wildcard_imports(name: &str, code: &str, inline: &BTreeMap<String, Vec<(String, String)>>) -> Vec<String> {
     // Omits string literals, except those that span several lines.
     let code_of = |line: &str| line.replace("\\\"", "").split('"').step_by(2).collect::<Vec<_>>().join(" ") + "\n";

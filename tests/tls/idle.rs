@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Lets the server process `input`, and appends its reply to `output`. Returns the plaintext.
+/// Lets the server process `input`, and appends its reply to `output`. Returns the length of the received plaintext.
 fn process(server: &mut UnbufferedServerConnection, input: &mut Vec<u8>, output: &mut Vec<u8>) -> usize {
     let mut received = 0;
     loop {

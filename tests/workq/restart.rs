@@ -1,5 +1,5 @@
-//! Tests that jobs survive a restart with a log, and that times continue to pass. In the original Workq server, a
-//! restart reset the times of jobs.
+//! Tests that jobs survive a restart with a log, and that times to live and leases continue to run while the server is
+//! down. In the original Workq server, a restart reset these times.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
