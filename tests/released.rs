@@ -19,8 +19,8 @@ use nix::time::{clock_gettime, ClockId};
 
 const RELEASED: &str = "tests/released";
 
-/// The queue's time when the binlogs are written and read: 2033-05-18T03:33:20Z, in milliseconds since 1970. No
-/// deadline passes between writing and reading.
+/// The time on the queue's clock when the binlogs are written and read: 2033-05-18T03:33:20Z, in milliseconds since
+/// 1970. No deadline passes between writing and reading.
 const MOMENT: i64 = 2_000_000_000_000;
 
 /// Segment size of the binlogs in bytes, small enough for several segments.

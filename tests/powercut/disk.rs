@@ -121,7 +121,7 @@ pub struct Disk {
     random: Random,
     /// The event index of the first failed sync.
     pub failed: Option<usize>,
-    /// The event index of the first nonzero write to a file for which an allocation of disk space was not durable.
+    /// The event index of the first write of nonzero bytes to a file whose allocation of disk space was not durable.
     pub unfilled: Option<usize>,
 }
 

@@ -27,7 +27,7 @@ pub struct Report {
     cuts: BTreeMap<(String, End), u64>,
     /// The number of cuts in all generations except for the first.
     later: u64,
-    /// The number of recorded generations that continued after a cut.
+    /// The number of generations that began after a cut.
     continued: u64,
     failures: BTreeMap<Check, Failures>,
 }

@@ -31,7 +31,7 @@ pub enum Event {
         place: u64,
         bytes: Vec<u8>,
     },
-    /// Zero bytes were written at an offset.
+    /// Zeros were written at an offset.
     Zeros {
         handle: u64,
         place: u64,

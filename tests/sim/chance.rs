@@ -16,7 +16,7 @@ use crate::world::World;
 
 const ENOUGH: usize = 24;
 
-/// Maximum number of jobs in worlds in which the server splits commands that affect many jobs into portions.
+/// The number of jobs at which clients stop putting jobs, in worlds in which a client may put many jobs at once.
 const ENOUGH_FOR_TURNS: usize = 60;
 
 #[derive(Clone, Debug)]

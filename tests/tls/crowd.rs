@@ -93,8 +93,8 @@ fn resources_of_vanished_peers_are_released() {
         } else {
             let mut client = StreamOwned::new(session, stream.try_clone().expect("the same"));
             assert_eq!(ask(&mut client, "reserve").expect("an answer"), format!("RESERVED {id} 5"));
-            // The client holds a job. It disconnects in the middle of the record that contains the start of a put, or in
-            // the middle of the next record.
+            // The client holds a job. It disconnects in the middle of a record: of the record with the start of a put,
+            // or of the next record.
             let mut record = Vec::new();
             client.conn.writer().write_all(b"put 0 0 60 1000\r\nabc").expect("room");
             if round % 4 == 3 {
