@@ -49,7 +49,7 @@ fn table() -> Vec<Promise> {
     .collect()
 }
 
-/// Passes the path and the text of each Rust file in `folder` and its subdirectories, except `target`, to `look`.
+/// Calls `look` with the path and the text of each Rust file in `folder` and its subdirectories, except `target`.
 fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();

@@ -162,8 +162,8 @@ fn failures_of_long_worlds_are_reduced_to_a_few_actions() {
     }
 }
 
-/// Runs the given seed. If no seed is given, runs the failed seeds with long histories, and then new seeds until a
-/// given number of seconds has passed. Called by `make sim`.
+/// Runs the given seed. If no seed is given, runs the seeds of long histories that failed in the past, and then new
+/// seeds until a given number of seconds has passed. Called by `make sim`.
 #[test]
 #[ignore = "takes a configurable time; see make sim"]
 fn requested_seeds() {

@@ -63,7 +63,7 @@ const IMPURE: [&str; 19] = [
 /// Directories in which each file counts as a separate module.
 const GROUPS: [&str; 3] = ["process", "settings", "shared"];
 
-/// For each module, the other modules that it may import, as in ARCHITECTURE.md.
+/// For each module, the other modules that it may import, as in ARCHITECTURE.md. `*` permits all modules.
 const COMPONENTS: [(&str, &[&str]); 25] = [
     ("access", &[]),
     ("engine", &[]),

@@ -457,8 +457,8 @@ impl World {
         logged.advance(counts);
     }
 
-    /// Drops the possible histories that contradict the received bytes or the job counts. If `whole` is `true`, no bytes
-    /// are in transit, and the replies must be complete.
+    /// Drops the possible histories that contradict the received bytes or the job counts. If `whole` is `true`, no
+    /// bytes are in transit, and the replies must be complete.
     fn compare_predicted(&mut self, whole: bool) -> Result<(), String> {
         if !self.setup.predicted || self.disk.has_crashed() {
             return Ok(());
