@@ -288,7 +288,7 @@ impl Journal {
     }
 
     /// Continues in the next prepared segment if necessary. A [`Record::Next`] always fits into the current segment.
-    fn make_room(&mut self, bytes: u64) {
+    pub fn make_room(&mut self, bytes: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
             if current.bytes + bytes + MARK as u64 <= current.size {

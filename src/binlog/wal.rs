@@ -280,6 +280,8 @@ impl Wal {
             self.prepare(access);
         }
         self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);
+        // Changes that never wait for space can make the current segment larger than its file was.
+        access.with(|journal, _| (journal.health != Health::Failing).then(|| journal.make_room(0)));
         let more = access.with(|journal, engine| journal.compact(engine));
         // Reservations never wait for space, so they could fill the log until the syncer's next sync.
         let must_sync = access.with(|journal, _| journal.is_behind() && journal.awaits_sync());

@@ -127,8 +127,6 @@ impl Journal {
         if self.health == Health::Failing {
             return false;
         }
-        // Changes that never wait for space can make the current segment larger than its file was.
-        self.make_room(0);
         let more = self.compact_some(engine);
         self.append_gone();
         more
