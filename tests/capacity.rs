@@ -2,8 +2,8 @@
 //!
 //! Workers must be served in the order of their requests, silent connections must cost no processor time, and the cost
 //! of a command must not grow with the number of other objects. Absolute times depend on the machine, so the tests
-//! compare the processor time with that of a server that does the same work with few objects. A mutex ensures
-//! that only one test runs at a time, because parallel tests would distort the measurements.
+//! only compare processor times of one run, for example with few and with many objects. A mutex ensures that only one
+//! test runs at a time, because parallel tests would distort the measurements.
 
 mod daemon;
 

@@ -2,8 +2,8 @@
 //! recovers.
 //!
 //! After each disturbance, the server must serve new clients, have as many threads and at most as many descriptors as
-//! before, use at most 30 % plus 16 MiB more memory, and be idle. `make chaos` runs the tests. A test that lacks root
-//! privileges or a tool prints a message and is skipped.
+//! before, use at most 30 % plus 16 MiB more memory, report at most 64 KiB more in `current-memory`, and be idle.
+//! `make chaos` runs the tests. A test that lacks root privileges or a tool prints a message and is skipped.
 
 #[path = "daemon/mod.rs"]
 mod daemon;
@@ -162,7 +162,7 @@ fn large_bodies(server: &Daemon, clients: usize, size: usize) {
     drain(server);
 }
 
-/// Lowers the server's descriptor limit. Must be called last, because only root can raise the limit again.
+/// Lowers the server's descriptor limit. Must be called last, because the function does not restore the limit.
 fn few_descriptors(server: &Daemon) {
     let few = server.open_files() + 8;
     if !server.limit(&format!("--nofile={few}:")) {

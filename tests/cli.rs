@@ -31,7 +31,7 @@ mod cli {
     const NO_ADDRESS: i32 = 111;
 
     impl Ended {
-        /// Checks the exit code, and that stderr contains one line with all of `words`.
+        /// Checks the exit code, and that the only output is one line on stderr, which contains all of `words`.
         fn failed(&self, code: i32, words: &[&str]) {
             assert_eq!(self.code, code, "{self:?}");
             assert_eq!(self.out, "", "{self:?}");

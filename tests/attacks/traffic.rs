@@ -91,7 +91,7 @@ pub fn pieces(count: u64, one: impl Fn(u64) -> Vec<u8>) -> impl Iterator<Item = 
     })
 }
 
-/// Writes all pieces while reading `lines` reply lines.
+/// Writes all pieces, and meanwhile reads `lines` reply lines and passes each line to `each`.
 pub fn pipeline(
     stream: &TcpStream,
     pieces: impl Iterator<Item = Vec<u8>> + Send,

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::daemon::{command, run_command, wait_until, Daemon, Folder, Signal, PATIENCE};
 
-/// Runs the program as gearmand, without a configuration file unless `arguments` contain `--config-file`.
+/// Returns a command that runs the program as gearmand, without a configuration file unless `arguments` name one.
 pub fn gearmand(arguments: &[&str]) -> Command {
     let mut program = command(&["--config-file=/dev/null"]);
     program.arg0("/usr/sbin/gearmand").args(arguments).env_remove("GEARMAND_PORT");

@@ -112,7 +112,7 @@ fn twice_verbose_logs_commands() {
     }
 }
 
-/// A reply sent later to a waiting client is logged on a separate line.
+/// The reply that ends a client's wait is logged on a separate line, after the line of the client's command.
 #[test]
 fn twice_verbose_includes_later_replies_to_waiting_clients() {
     let daemon = Daemon::start(&["-VV"]);

@@ -84,7 +84,7 @@ fn a_living_server_keeps_its_socket() {
     assert_eq!(first.client().figure("stats", "total-jobs").unwrap(), "2");
 }
 
-/// A paused or overloaded server still owns its socket. The check must not wait until the server accepts a connection.
+/// A paused or overloaded server still owns its socket. A second server must not wait until its connection is accepted.
 #[test]
 fn a_busy_server_keeps_its_socket() {
     let folder = Folder::new();

@@ -18,7 +18,7 @@ pub fn nobody() -> User {
     User::from_name("nobody").expect("a list of users").expect("the user nobody")
 }
 
-/// Runs a copy of the program, in a world-readable directory, as the user nobody. Requires root.
+/// Returns a command that runs a copy of the program, in a world-readable directory, as nobody. Requires root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
     // Uses cp(1), because a child process of another test could inherit the descriptor with which this process would

@@ -31,7 +31,7 @@ pub struct Engine {
     /// The ID of the cluster.
     pub id: u64,
     member: u16,
-    /// `true` while the quota is exceeded. In this state, etcd accepts only requests that free space.
+    /// `true` while the quota is exceeded. In this state, etcd refuses transactions that write keys.
     pub is_full: bool,
     /// `true` to close every connection without a response.
     pub is_away: bool,

@@ -115,7 +115,7 @@ fn a_small_put_overtakes_the_pieces_of_a_large_body() {
 #[test]
 fn a_server_that_loses_its_lease_during_the_takeover_becomes_a_standby() {
     let served = Served::start();
-    // The server listens for HTTP until the takeover, which must therefore not begin before the server has been seen.
+    // `Member::start` waits for the HTTP listener, which closes at the takeover. The takeover must not begin earlier.
     served.engine().is_away = true;
     let member = Member::start(&served, "a", &[]);
     {

@@ -67,8 +67,8 @@ impl Writer {
         }
     }
 
-    /// Tries to append a randomly chosen one of the next entries. Like the program, the writer can have several
-    /// unconfirmed entries.
+    /// Tries to append a randomly chosen unconfirmed entry, in some calls after creating another one. Like the program,
+    /// the writer can have several unconfirmed entries.
     fn append(&mut self, log: &MemoryLog, random: &mut Random) {
         if self.ahead.is_empty() || (self.ahead.len() < WINDOW && random.below(2) == 0) {
             let number = self.head.number + 1;

@@ -202,7 +202,7 @@ fn any_mixture_of_sizes() {
     let mut random = Random::new(7);
     let mut ids = Vec::new();
     for round in 0..configured() {
-        // The queue grows to 2000 jobs, shrinks to 10, grows to 300, and drains. All of this happens twice.
+        // The wanted number of jobs goes through these values twice. The actual number can exceed it by up to 100.
         let wanted = [2000, 10, 300, 0][(round * 8 / configured()) as usize % 4];
         let length = random.pick(&[0, 10, 100, 1000, 20_000]);
         if ids.len() < wanted || (random.once_in(2) && ids.len() < wanted + 100) {

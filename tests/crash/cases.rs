@@ -80,7 +80,7 @@ fn a_pause_lasts_while_its_tube_contains_jobs() {
     assert!(is_paused(&disk.power_cut(2), b"open"));
 }
 
-/// Puts jobs and deletes all of them. If there are no other jobs, no segment contains a live job afterwards.
+/// Puts jobs, deletes them all, and returns the last ID. Without other jobs, no segment then contains a live job.
 fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     let client = life.first_client();
     let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("room")).collect();

@@ -81,7 +81,7 @@ fn name(id: JobId, body: &[u8]) -> String {
     }
 }
 
-/// Returns the names and states of all jobs except schedules.
+/// Returns the names, IDs and states of all jobs except schedules.
 fn found(engine: &Engine) -> BTreeMap<String, (u64, State)> {
     let mut found = BTreeMap::new();
     for job in engine.jobs().filter(|job| job.state() != State::Scheduled) {

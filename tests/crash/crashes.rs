@@ -35,7 +35,7 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
     }
 }
 
-/// Runs a server on `disk` until it crashes at operation `point`. Then runs more servers, each of which must recover
+/// Runs a server until its disk crashes at operation `point`. Then runs more servers, each of which must recover
 /// the state of the previous server. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);

@@ -237,8 +237,8 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns a copy of the disk after a kill of the process. Written bytes survive, but remain unsynced until the
-    /// next sync.
+    /// Returns a copy of the disk as if the process had been killed. Written bytes survive, but remain unsynced until
+    /// the next sync.
     pub fn kill(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         state.revive(seed);
@@ -319,7 +319,7 @@ impl State {
         self.random = Random::new(seed ^ 0xabcd);
     }
 
-    /// Counts an operation. The `bool` in an error is `true` if the disk stops at this operation.
+    /// Counts an operation, and applies faults. The `bool` in an error is `true` if the disk stops at this operation.
     fn operation(&mut self, operation: Operation) -> Result<(), (io::Error, bool)> {
         let stops = !self.crashed && self.operations >= self.crash_at;
         self.crashed |= stops;

@@ -182,7 +182,7 @@ impl Life {
         put
     }
 
-    /// Returns the ID of a random job, or 1 if the model knows no job.
+    /// Returns the ID of a random job, or 1 if neither the model nor `volatile` contains an ID.
     pub fn any(&mut self) -> JobId {
         let mut ids = self.model.ids();
         ids.extend_from_slice(&self.volatile);

@@ -271,7 +271,7 @@ impl Job {
                     if place == 2 && view.state == 'r' {
                         (step.state, step.due) = ('r', 0);
                     }
-                    // If log space is short, the log first omits changes that timers have caused.
+                    // If log space is short, the log can omit a reservation, a timeout, or a burial after a timeout.
                     let optional = short && (place < 2 || place == 3 && lost);
                     push(Change::Count(place, step.clone()), optional);
                 };
@@ -307,7 +307,7 @@ impl Model {
     }
 
     /// Records the effects of an operation whose log records end at `position`. `put` is the ID of a new job, if any.
-    /// If `short` is `true`, the log can omit counters.
+    /// If `short` is `true`, the log can omit some changes.
     pub fn observe(&mut self, engine: &Engine, put: Option<u64>, position: u64, short: bool) {
         for (id, job) in &mut self.jobs {
             if job.last.is_some() {

@@ -47,7 +47,7 @@ fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progr
 }
 
 /// Runs a command on a disk that crashes at operation `point`, and then starts the server twice. The first result is
-/// `true` if the crash interrupted the command, and the second is `true` if the disk crashed.
+/// `true` if a start had to complete the interrupted command, and the second is `true` if the disk crashed.
 fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     let case = format!("moves {moves}, segments of {size}, operation {point}");
     let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");

@@ -300,8 +300,8 @@ fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
             disk.crash_at(point);
             let _ = start(&disk, how, life.now);
             let after: Vec<String> = segments(&disk);
-            // Prepared, unused segments do not count. They are newer than the segments with data, but the server
-            // removes them first.
+            // Only the removal of the two oldest segments counts. The server first removes the prepared, unused
+            // segments, which are newer than all segments with data.
             if before.first() == after.first() && before.get(1).is_none_or(|second| after.contains(second)) {
                 continue;
             }

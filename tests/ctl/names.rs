@@ -37,7 +37,7 @@ fn filled() -> Server {
     server
 }
 
-/// Returns the tube, the state and the body of each job.
+/// Returns the tube, the state, the priority and the body of each job, in sorted order.
 fn essence(export: &str) -> Vec<String> {
     let rest = |line: &str| {
         let (head, tail) =
