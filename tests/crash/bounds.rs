@@ -30,7 +30,7 @@ const TURN: u64 = 1024;
 const COMMAND: usize = 500;
 
 fn configured() -> u64 {
-    std::env::var("BEANPOLE_STEPS").ok().and_then(|request_space| request_space.parse().ok()).unwrap_or(STEPS)
+    std::env::var("BEANPOLE_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(STEPS)
 }
 
 struct Watch {

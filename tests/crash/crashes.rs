@@ -24,7 +24,7 @@ enum End {
 }
 
 pub fn configured() -> u64 {
-    std::env::var("BEANPOLE_CRASHES").ok().and_then(|request_space| request_space.parse().ok()).unwrap_or(CRASHES)
+    std::env::var("BEANPOLE_CRASHES").ok().and_then(|text| text.parse().ok()).unwrap_or(CRASHES)
 }
 
 fn after(disk: &Disk, end: End, seed: u64) -> Disk {
