@@ -118,7 +118,7 @@ fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversa
             _ => {}
         }
     }
-    // Serves functions in round-robin order, like beanpole and gearmand 2.0.
+    // With -R, gearmand serves functions in round-robin order, as beanpole and gearmand 2.0 do.
     command.args(["-R", "-w", wakeup]);
     (command, Door::Port(free))
 }

@@ -28,7 +28,7 @@ pub fn result(data: &[u8]) -> Vec<u8> {
     data.iter().rev().copied().collect()
 }
 
-/// Returns a unique ID in the format and length of libgearman's IDs.
+/// Returns a unique ID with the format and length of libgearman's IDs.
 pub fn unique(number: usize) -> String {
     format!("{:08x}-4c1f-4b6e-9d21-{number:012x}", number.wrapping_mul(0x9e37_79b9) as u32)
 }

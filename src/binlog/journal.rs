@@ -131,8 +131,8 @@ pub struct Journal {
     ids_synced: u64,
     /// The log position after the record that contains `ids`.
     ids_at: u64,
-    /// `true` if a disk failure may have destroyed records that compaction has rewritten. Retired segments are then
-    /// kept until all items are rewritten again.
+    /// `true` if a disk failure may have destroyed copies that compaction wrote. Retired segments, which contain the
+    /// originals, are then kept until all items are rewritten again.
     in_doubt: bool,
     /// A sync up to this position is required in every sync mode.
     demanded: u64,

@@ -14,7 +14,7 @@ const MAX_RESPONSE: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// Long, because etcd's password hash is deliberately slow.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The system rejects a timeout of zero.
+/// The standard library rejects a timeout of zero.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 pub struct Gateway {

@@ -309,7 +309,7 @@ impl Bell {
         }
     }
 
-    /// Returns `false` to end the thread. After the scheduled time, each [`Bell::ring_by`] leads to another check.
+    /// Returns `false` to end the thread. After the scheduled time, each [`Bell::ring_by`] calls `may_continue` again.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

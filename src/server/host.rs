@@ -167,7 +167,7 @@ fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {
         Ok(true) => log::info!("made the folder {}", path.display()),
         Ok(false) => {}
-        // Opening the binlog reports problems of an existing directory in more detail.
+        // Opening the binlog reports problems with an existing directory in more detail.
         Err(_) if path.is_dir() => {}
         Err(error) => return Err(error),
     }

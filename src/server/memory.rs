@@ -200,7 +200,7 @@ impl Memory {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// New connections can use the reserve, because a worker must connect before it can delete jobs.
+    /// New connections can use what is kept for commands that free memory: a worker must connect to delete jobs.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())

@@ -79,7 +79,7 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The number of descriptors for files that the binlog and reloads open after startup.
+/// The number of descriptors for files that are opened after startup, by the binlog and by reloads.
 const LOG_DESCRIPTORS: usize = 8;
 
 /// The maximum number of times that descriptors are counted, because one may be counted before its connection.

@@ -100,7 +100,8 @@ pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream
     stream
 }
 
-/// The times to run of [`EXPIRING`] jobs end while the client that holds them keeps sending `touch` for another job.
+/// The reservations of [`EXPIRING`] jobs expire while the client that holds these jobs keeps sending `touch` for
+/// another job.
 pub fn expiry_beside_touches(trial: &mut Trial) {
     const TTR: u64 = 5;
     let daemon = trial.start(&[], &["-t", "1"]);

@@ -1,8 +1,9 @@
 //! Crashes a server at thousands of moments, and counts the releases of dependent jobs and the runs of schedules.
 //!
 //! Owns [`Book`], which records the puts, the ended jobs and the runs of schedules, and does not contain the engine's
-//! rules. Each dependent must be released once, after the last member of its batch has ended. Each due time of a
-//! schedule must result in one copy, or in one skipped run if the previous copy still exists.
+//! rules. Each dependent must be released once, after the last member of its batch has ended. When a schedule is due,
+//! the result must be one copy, or one skipped run if the previous copy still exists, even if several due times have
+//! passed.
 
 use std::collections::BTreeMap;
 

@@ -243,7 +243,7 @@ fn jobs_in_every_state_and_file_are_imported() {
     assert!(number(&mut client, "stats", "binlog-records-migrated") > 10);
     assert!(number(&mut client, "stats", "binlog-oldest-index") > 1);
     let mut jobs = describe(&mut client, &moved);
-    // beanstalkd moved the jobs while they were reserved.
+    // beanstalkd moved the reserved jobs to newer files, so the log contains their reservations.
     without_holder(&mut jobs, "1");
     client.use_tube("buried").expect("a tube");
     let order: Vec<u64> = (0..5).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).rev().collect();

@@ -70,7 +70,7 @@ pub enum Mood {
     All,
     /// The changes before a random moment survive.
     Moment,
-    /// Each change survives completely or not at all. On average, one of the given number of changes is lost.
+    /// Each change survives completely or not at all. On average, one change in every N is lost, where N is the number.
     Whole(u64),
     /// Each sector survives independently.
     Sectors,

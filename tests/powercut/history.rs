@@ -276,7 +276,8 @@ impl<'a> History<'a> {
             }
             left.files.iter().for_each(|(path, bytes)| trace.found(path, bytes));
         }
-        // If a command was sent before the cut, the trace may describe its effects only after the cut.
+        // Marks that describe the effects of a command can come after the cut, even if the command was sent before the
+        // cut.
         for event in &events[cut.count..] {
             if let Event::Mark(text) = event {
                 let words: Vec<&str> = text.splitn(4, ' ').collect();

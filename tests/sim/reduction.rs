@@ -92,8 +92,8 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     kept.into_iter().chain(tail).cloned().collect()
 }
 
-/// Returns an equivalent history in which clients get each beanstalk command separately, and send all pending input at
-/// once.
+/// Returns an equivalent history in which each action gives a client only one beanstalk command to send, and in which a
+/// client that sends, sends all its pending input at once.
 fn plainer(actions: &[Action]) -> Vec<Action> {
     let each = actions.iter().flat_map(|action| match action {
         Action::Say(who, Wire::Beanstalk, words) => {

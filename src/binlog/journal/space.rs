@@ -96,7 +96,7 @@ impl Journal {
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
-    /// Returns `true` if a sync permits the removal of segments or the use of more IDs.
+    /// Returns `true` if a sync would permit the removal of segments or the use of more IDs.
     pub fn awaits_sync(&self) -> bool {
         self.retiring > 0 || self.last_id + IDS_KEPT > self.ids_synced
     }

@@ -164,7 +164,7 @@ pub(in crate::engine) struct RareExtras {
     pub reports: u32,
     /// The delay in seconds after the first failed try. 0 means no delay.
     pub backoff: u32,
-    /// The number in [`Lanes`](super::Lanes), or [`NIL`].
+    /// The number of the job's lane in [`Lanes`](super::Lanes), or [`NIL`].
     pub lane: u32,
     pub con_limit: u32,
     pub reason: Option<Box<[u8]>>,

@@ -162,7 +162,7 @@ impl Past {
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Begins the point of the current period. If earlier periods have no point yet, also adds their points.
+    /// Adds the data point of the current period, and of earlier periods that have none yet.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;

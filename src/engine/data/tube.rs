@@ -183,7 +183,7 @@ impl Tube {
         }
     }
 
-    /// Returns `false` if ready jobs wait in lanes, behind another job of their concurrency key or for its limit.
+    /// Returns `false` if ready jobs wait in lanes, behind another job or because a limit is reached.
     pub(in crate::engine) fn has_all_ready(&self) -> bool {
         (self.ready.len() + self.large_jobs()) as u64 == self.counts.ready
     }

@@ -437,7 +437,8 @@ fn the_jobs_of_two_tubes_are_added_state_by_state() {
     );
 }
 
-/// If keys are unique per tube, clients of one tube cannot use up, block or find the keys of another tube.
+/// If keys are unique per tube, clients of one tube cannot block or find the keys of another tube, or cause their
+/// refusal.
 #[test]
 fn keys_of_a_tube_are_no_business_of_other_tubes() {
     let mut engine = Engine::new(Limits { keys_per_tube: true, ..Limits::NONE });

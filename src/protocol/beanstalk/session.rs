@@ -197,8 +197,8 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     }
 }
 
-/// A short list is created in one step, in beanstalkd's order. If earlier commands have used up most of the step
-/// budget, the command waits for the next turn, so that the order does not depend on the earlier commands.
+/// A short list is created within one turn, in beanstalkd's order. If earlier commands have used up most of the turn's
+/// steps, the command waits for the next turn, so that the order does not depend on the earlier commands.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) {
         let (mut text, Context { engine, access, .. }) = (PartialList::new(0).text, &mut *context);

@@ -173,7 +173,7 @@ impl Decoder {
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         let request = self.read(bytes, limits)?;
         self.count += 1;
-        // The statistics count a request that awaits its body only when the body is complete.
+        // If a request awaits its body, the statistics do not count the request until the body is complete.
         let id = request.route.filter(|_| !request.awaits_body).map(|route| CommandId::new(FIRST_HTTP, route));
         Some((id, request))
     }

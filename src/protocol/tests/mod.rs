@@ -22,7 +22,7 @@ const MORE: u64 = 40;
 
 const MAX_TURNS: usize = 2000;
 
-/// The number of jobs in each initial state, of additional tubes, and of clients that wait for a job.
+/// The number of jobs in each initial state. Also the number of additional tubes, and the number of waiting clients.
 const SIZE: usize = 8;
 
 /// The kinds of interruptible commands: the protocol, and the name of the command or, for HTTP, the route and the type
