@@ -272,11 +272,13 @@ impl<'a> Reading<'a> {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();
         let oldest = headers().map(|header| header.oldest).max().unwrap_or_default().max(1);
-        let (mut holes, mut gone, mut removed, mut window) = (Vec::new(), Vec::new(), None, Window::default());
+        let (mut holes, mut gone, mut window) = (Vec::new(), Vec::new(), Window::default());
         let is_missing = |number: u64| number >= oldest && self.storage.length(&segment_name(number)).is_err();
+        let named = |link: &SegmentLink| link.header.map(|it| it.before.segment).filter(|it| is_missing(*it));
         let first = self.chain.partition_point(|link| link.number < synced.segment);
+        let mut removed = self.chain[..first].iter().filter_map(named).max();
         for link in &self.chain[first..] {
-            removed = removed.max(link.header.map(|it| it.before.segment).filter(|it| is_missing(*it)));
+            removed = removed.max(named(link));
             let (Some(length), segment) = (link.length, link.number) else { continue };
             let location = |at| LogLocation { segment, at };
             if link.header.is_none() {
@@ -310,9 +312,7 @@ impl<'a> Reading<'a> {
             }
         }
         let end = holes.into_iter().find(|hole| *hole >= synced);
-        let counts = |(location, oldest): &(LogLocation, u64)| {
-            end.is_none_or(|end| *location < end) && *oldest <= location.segment
-        };
+        let counts = |(at, oldest): &(LogLocation, u64)| end.is_none_or(|end| *at < end) && *oldest <= at.segment;
         let oldest = gone.into_iter().filter(counts).map(|(_, oldest)| oldest).fold(oldest, u64::max);
         Claims { synced, oldest }
     }

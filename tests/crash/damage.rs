@@ -121,7 +121,7 @@ fn damaged_life(seed: u64) -> bool {
 
 #[test]
 fn readable_records_are_kept_and_damage_is_reported() {
-    let lives = super::mixtures::samples(60).min(200);
+    let lives = super::mixtures::samples(80).min(200);
     let reported = (0..lives).filter(|&seed| damaged_life(seed)).count();
     assert!(reported as u64 > lives / 2, "only {reported} of {lives} were reported");
 }
