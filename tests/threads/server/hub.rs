@@ -51,7 +51,17 @@ impl Clock {
     }
 }
 
+/// A stub of the configuration, with the size of a segment.
+pub struct Config {
+    pub log: LogConfig,
+}
+
+pub struct LogConfig {
+    pub segment_size: u64,
+}
+
 pub struct Hub {
+    pub config: Config,
     pub core: Mutex<Core, ENGINE>,
     pub log: Option<Durability>,
     pub clock: Clock,
@@ -67,6 +77,7 @@ pub struct Hub {
 impl Hub {
     pub fn new(refuses_pool_threads: bool) -> Hub {
         Hub {
+            config: Config { log: LogConfig { segment_size: 4096 } },
             core: Mutex::default(),
             log: Some(Durability::new(Wal::new(refuses_pool_threads))),
             clock: Clock(Time::from_nanos(1000)),

@@ -1,7 +1,7 @@
 //! The server's files whose state several threads share. The files are unchanged, but their environment is minimal.
 //!
-//! Includes the outbox and its messages, the replies that wait for the log, the log's threads except for the segments
-//! thread, and the alarm.
+//! Includes the outbox and its messages, the replies that wait for the log, the log's threads, and the alarm. The
+//! segments thread ends immediately, because the stub of the log space has no work for it.
 
 #[path = "../../../src/server/alarm.rs"]
 pub mod alarm;
@@ -48,6 +48,19 @@ pub mod reports {
 
 /// A stub for log space without a limit, and for a log that stores bodies immediately.
 pub mod space {
+    use std::time::Duration;
+
+    pub const RETRY: Duration = Duration::ZERO;
+    pub const CHECK: Duration = Duration::MAX;
+
+    /// The only task is the last one. The other tasks exist for the code of the segments thread.
+    #[allow(dead_code)]
+    pub enum SpaceTask {
+        Make(u64, usize),
+        Maintain,
+        Stop,
+    }
+
     #[derive(Debug, Default)]
     pub struct Space;
 
@@ -60,15 +73,13 @@ pub mod space {
     }
 
     impl Space {
+        pub fn next(&self, _: bool, _: u64) -> SpaceTask {
+            SpaceTask::Stop
+        }
+
+        pub fn pause(&self, _: Duration) {}
         pub fn maintain(&self) {}
         pub fn resume(&self, _: usize) {}
         pub fn stop(&self) {}
     }
-}
-
-/// A stub of the segments thread, which does nothing.
-pub mod segments {
-    use super::{durability::Durability, hub::Hub};
-
-    pub fn run(_: &Hub, _: &Durability) {}
 }
