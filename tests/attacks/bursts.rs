@@ -103,7 +103,7 @@ pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream
 /// The reservations of [`EXPIRING`] jobs expire while the client that holds these jobs keeps sending `touch` for
 /// another job.
 pub fn expiry_beside_touches(trial: &mut Trial) {
-    const TTR: u64 = 5;
+    const TTR: u64 = 20;
     let daemon = trial.start(&[], &["-t", "1"]);
     let held = Jobs::ready("held", 1).put(&daemon);
     let attacker = daemon.tcp();
