@@ -311,8 +311,7 @@ mod tests {
             assert!((found.0, found.1) == (line, column) && found.2.starts_with(problem), "{found:?}");
         }
         assert!(table("begin\nend").entries.is_empty());
-        // In a file without `begin`, `end` is a name. After any line that is neither a comment nor empty, `begin` is a
-        // name.
+        // In a file without `begin`, `end` is a name. After a line that is neither a comment nor empty, so is `begin`.
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
             assert!(

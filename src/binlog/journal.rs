@@ -413,7 +413,9 @@ impl Journal {
     }
 
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
-        (self.health == from).then(|| self.health = to).is_some()
+        let changes = self.health == from;
+        self.health = if changes { to } else { self.health };
+        changes
     }
 
     /// Segments must be added in ascending order, each before its records.
@@ -489,7 +491,9 @@ impl Journal {
 
     /// `size` is the job's current [`Engine::logged_size`], and `before` is its size in an earlier full record.
     pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
-        before.into_iter().for_each(|before| self.lost_job(slot, before));
+        if let Some(before) = before {
+            self.lost_job(slot, before);
+        }
         self.jobs += 1;
         self.found(Live::Job, slot, full_size(size));
     }

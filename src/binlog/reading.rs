@@ -424,7 +424,9 @@ impl<'a> Reading<'a> {
 
     /// Ignores implausible `ids`: new jobs would get IDs from [`ID_LIMIT`] on, which the next start would ignore.
     fn claim_ids(&mut self, ids: u64) {
-        self.ids = if ids < ID_LIMIT { ids } else { self.ids };
+        if ids < ID_LIMIT {
+            self.ids = ids;
+        }
     }
 
     fn delete(&mut self, id: JobId) {

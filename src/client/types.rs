@@ -93,8 +93,7 @@ pub struct PutTags {
     pub cron: Option<String>,
     /// The number of seconds between two recurrences of the job. `unique` must contain the name of the schedule.
     pub every: Option<u32>,
-    /// The groups for which the job waits, each with the number of its members that must end first. `None` means all
-    /// members.
+    /// The groups for which the job waits, each with the number of members that must end first; `None` means all.
     pub after: Vec<(String, Option<u32>)>,
 }
 

@@ -30,8 +30,7 @@ pub struct Origin {
     /// A random number that identifies the journal, or 0 if unknown.
     pub journal: u64,
     pub epoch: Epoch,
-    /// The writer of the last applied entry, and the number that the writer gave to this entry. Together, they are
-    /// unique.
+    /// The writer of the last applied entry, and the number that the writer gave to it. Together, they are unique.
     pub last: Option<(u64, u64)>,
 }
 

@@ -135,9 +135,8 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Requests a switch to the server `node`. To shorten the interruption of service, first waits until its copy contains
-/// the entries that the active server had reported before. Fails if `node` is unknown, has ended, or is behind at
-/// `until`.
+/// Requests a switch to the server `node`. To shorten the interruption, first waits until its copy contains the entries
+/// that the active server had reported. Fails if `node` is unknown, has ended, or is behind at `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let mut goal = None;
     loop {

@@ -20,8 +20,7 @@ pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 /// half of the open-file limit is reserved.
 pub const SPARE_FILES: usize = 64;
 
-/// Connections beyond `max_connections` for Unix sockets and loopback addresses, so that an operator can always
-/// connect.
+/// Connections beyond `max_connections` for Unix sockets and loopback addresses, so that an operator can connect.
 pub const LOCAL_CONNECTIONS: usize = 8;
 /// The minimum of `max_memory`, in bytes. A smaller queue could hardly store any jobs.
 pub const MIN_MEMORY: u64 = 1 << 20;
@@ -114,8 +113,7 @@ pub struct Config {
     pub handle_prefix: Option<String>,
     /// The maximum number of tries of a Gearman job whose workers disconnect, at least 1. `None` means no limit.
     pub job_retries: Option<u32>,
-    /// The maximum lease, in seconds, of a Workq job without a time to run. When the lease ends, the job is ready
-    /// again.
+    /// The maximum lease, in seconds, of a Workq job without a time to run. When it ends, the job is ready again.
     pub lease_limit: u32,
     /// The number of sleeping Gearman workers that a new job wakes. 0 means all.
     pub worker_wakeup: u32,

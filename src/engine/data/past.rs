@@ -1,5 +1,4 @@
-//! The history: recently ended or buried jobs, and statistics of the last hour, in memory only. Must not decide what is
-//! recorded.
+//! The history: ended or buried jobs, and statistics of the last hour, in memory. Must not decide what to record.
 
 use std::sync::Arc;
 

@@ -266,7 +266,7 @@ impl Engine {
         self.store.last_bury = self.store.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
         buried.into_iter().for_each(|(_, slot)| self.enter(slot));
         self.restore_held(held, now);
-        while self.store.ended_keys.next_end() <= now && self.store.ended_keys.next_end() < Time::NEVER {
+        while self.store.ended_keys.ends.first().is_some_and(|(end, _)| end <= now) {
             self.key_due();
         }
         let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
