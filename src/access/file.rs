@@ -26,7 +26,7 @@ type Invalid = (usize, String);
 const CREDENTIALS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
-/// Calls `report` with the line, the column and the message of the first error in each invalid line, and of a missing
+/// Calls `report` with the line, the column and the message of each error: at most one per line, and finally a missing
 /// `end` or missing names. Returns `None` after any error. A list of a large file's errors would need too much memory.
 pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(usize, usize, String)) -> Option<AccessTable> {
     let (mut table, mut frame, mut is_valid) = (AccessTable::default(), Frame::Unknown, true);

@@ -43,7 +43,7 @@ pub enum Scope {
     Watched,
 }
 
-/// The rights that a command requires. The default lists no right for [`Scope::AllTubes`], so no client is permitted.
+/// The rights that a command requires. The default, [`Scope::AllTubes`] with an empty list, permits no client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
     /// One of these rights is sufficient.
@@ -58,7 +58,7 @@ impl Need {
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
     /// For commands that only select a tube. Later commands that access this tube require their own rights.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
-    /// Jobs come from watched tubes, and watching a tube requires the right to take its jobs.
+    /// Sufficient, because watching a tube or reserving one of its jobs by ID requires the right to take its jobs.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);
     pub const TAKE_NAMED: Need = Need::any_of(&[Right::Take], Scope::Named);
     pub const TAKE_WATCHED: Need = Need::any_of(&[Right::Take], Scope::Watched);

@@ -213,7 +213,7 @@ impl ActiveState {
     }
 
     fn keep_small(&self) {
-        // `purged` is the first entry that still exists. `saved` is the last saved position and its time.
+        // `purged` is the first entry that still exists. `saved` is the last saved position and the time of saving.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
         let mut merged = Merging { end: self.shipper.last().0, bytes: 0 };
         let (mut compacted, mut is_failing) = (Instant::now(), false);

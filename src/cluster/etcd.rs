@@ -22,7 +22,7 @@ use crate::shared::json::{Document, Part};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
-/// The maximum number of etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
+/// The maximum number of etcd servers that receive a lease renewal in parallel. Three are rarely all slow at once.
 const MAX_RENEWALS: usize = 3;
 const MAINTENANCE: Duration = Duration::from_secs(60);
 /// The maximum number of positions per delete request. A larger request would delay lease renewals in etcd.
