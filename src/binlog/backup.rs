@@ -45,8 +45,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// Copies the last segment again while its copy has gaps, up to [`MAX_COPIES_OF_LAST`] copies in total: the server may
-/// have written to the segment. If the last record is a [`Record::Next`], creates the segment that it announces.
+/// While the copy of the last segment has gaps, which the server may have filled by now, copies the segment again, up
+/// to [`MAX_COPIES_OF_LAST`] copies in total. If the last record is a [`Record::Next`], creates the announced segment.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };

@@ -64,7 +64,7 @@ pub struct Imported {
     pub jobs: Vec<ImportedJob>,
     /// The largest ID that beanstalkd may have assigned, even to deleted and unread jobs.
     pub last_id: u64,
-    /// The number of jobs with new IDs, at the end of `jobs`. If beanstalkd reads a file partially, it reuses some IDs.
+    /// The number of jobs at the end of `jobs` that got new IDs. beanstalkd reuses IDs if it reads a file partially.
     pub renumbered: usize,
     pub problems: Vec<String>,
     /// The number of skipped records, of gaps between files, and of files that were not read to the end.
@@ -148,7 +148,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Applies an update. Ignores an unknown job, which was deleted or whose full record was in a removed file.
+    /// Applies an update, unless the job is unknown: it was deleted, or its full record was in a removed file.
     fn update(&mut self, identity: Identity, job: ForeignRecord) -> Result<(), String> {
         let same_number = (job.id, i64::MIN, i32::MIN)..=(job.id, i64::MAX, i32::MAX);
         if job.state == DELETED && self.jobs.remove(&identity).is_some() {

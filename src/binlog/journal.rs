@@ -22,7 +22,7 @@ use live_items::LiveIndex;
 
 /// The number of job IDs that the log reserves in advance. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
-/// Commands wait while fewer unused IDs than this are reserved. One event-loop iteration of all threads uses fewer IDs.
+/// Commands wait while fewer reserved IDs than this remain. All threads together use fewer per event-loop iteration.
 const IDS_KEPT: u64 = 1 << 14;
 /// After this many log bytes, the synced location is recorded again.
 const SYNCED_EVERY: u64 = 4096;
@@ -42,13 +42,13 @@ pub struct Retired {
     pub number: u64,
     pub bytes: u64,
     /// The log must be durable up to this position before the segment is removed. 0 if an earlier process wrote the
-    /// segment, which might not be synced.
+    /// segment. Such a segment might not be synced.
     pub after: u64,
     /// A damaged segment is moved to a subdirectory instead of being removed.
     pub damaged: bool,
 }
 
-/// The positions up to which the log must be durable before replies are sent, and the numbers of changes before them.
+/// The positions up to which the log must be durable before replies are sent, each with the number of earlier changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
     pub any: u64,
@@ -389,7 +389,7 @@ impl Journal {
     ///
     /// A record that needs a larger segment leaves the prepared segments empty, except for their headers. For a reserve
     /// of R bytes, about R / S segments of size S are prepared. S is at least the geometric mean of R and 4096 (the
-    /// minimum `segment_size`), so these headers take at most 5% of a record that does not fit into S.
+    /// minimum `segment_size`), so these headers together are at most 5% as large as a record that does not fit into S.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);

@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// `true` after a missing segment. Compaction empties the segment after it, so later starts report no loss.
+    /// `true` after a missing segment. Compaction empties the next segment, so later starts do not report the loss.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,
@@ -422,7 +422,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Ignores implausible `ids`: new jobs would get IDs from [`ID_LIMIT`] on, which the next start would ignore.
+    /// Ignores implausible `ids`. Otherwise, the next start would ignore new jobs, whose IDs would exceed [`ID_LIMIT`].
     fn claim_ids(&mut self, ids: u64) {
         if ids < ID_LIMIT {
             self.ids = ids;

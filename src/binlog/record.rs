@@ -100,7 +100,7 @@ pub fn states_of(bits: u8) -> Box<[State]> {
     STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, (_, state))| *state).collect()
 }
 
-/// The first record of a process in an existing segment. The header of a new segment contains these fields instead.
+/// The first record of a process that continues an existing segment. A new segment contains these fields in its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     pub synced: LogLocation,

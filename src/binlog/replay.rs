@@ -157,7 +157,7 @@ impl Scan<'_> {
         Ok(Some(visit(Scanned::Record { at, record, body: Some(Body::from(body)) })))
     }
 
-    /// Finds the first record at or after `from`. Returns its offset, and the end of the nonzero bytes read from `at`.
+    /// Finds the first record at or after `from`. Returns its offset, and the end of the nonzero bytes from `at` on.
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
         let (mut position, mut used) = (at, at);

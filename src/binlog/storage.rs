@@ -257,7 +257,7 @@ impl Storage for Folder {
     fn remove(&self, name: &str) -> io::Result<()> {
         let opened = self.opened()?;
         unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
-        // Without this sync, a power failure could undo this removal, but not a later removal.
+        // Without this sync, a power failure could undo this removal although a later removal survives.
         opened.folder.sync_all()
     }
 }
@@ -354,7 +354,7 @@ pub enum OpenError {
     File(String, io::Error),
     Damaged(Vec<String>),
     Version(String, u32),
-    /// Two segments: servers continued copies of the same log, so the first segment does not follow the second.
+    /// Two segments: different servers continued copies of one log, so the first segment does not follow the second.
     Mixed(String, String),
 }
 

@@ -26,7 +26,7 @@ const MS: u64 = 1_000_000;
 /// Maximum number of attempts by [`Wal::reserve`] to shrink the log. Some attempts fill only one small segment.
 const ROUNDS: usize = 64;
 
-/// Accesses the journal and the engine, which one lock protects.
+/// Accesses the journal and the engine, which are protected by a single lock.
 pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
 }
@@ -218,8 +218,8 @@ impl Wal {
         true
     }
 
-    /// If segment files disappear, makes compaction rewrite their live items. If the directory or an open segment does,
-    /// the log fails and recovers with new files. Does nothing while another thread creates or removes segments.
+    /// If segment files disappear, makes compaction rewrite their live items. If the directory or an open segment
+    /// disappears, the log fails and recovers with new files. Does nothing while segments are being created or removed.
     pub fn check(&self, access: &impl JournalAccess) {
         let Some(_guard) = self.maintenance.try_lock().filter(|_| !self.is_failing()) else { return };
         let not_found = |problem| io::Error::new(io::ErrorKind::NotFound, problem);
@@ -280,10 +280,10 @@ impl Wal {
             self.prepare(access);
         }
         self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);
-        // Changes that never wait for space can make the current segment larger than its file was.
+        // Changes that never wait for space can make the current segment exceed the initial size of its file.
         access.with(|journal, _| (journal.health != Health::Failing).then(|| journal.make_room(0)));
         let more = access.with(|journal, engine| journal.compact(engine));
-        // Reservations never wait for space, so they could fill the log until the syncer's next sync.
+        // Reservations never wait for space, so they could fill up the log before the syncer's next sync.
         let must_sync = access.with(|journal, _| journal.is_behind() && journal.awaits_sync());
         must_sync && self.write(access) && self.sync(access) || more
     }

@@ -275,8 +275,8 @@ pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
-/// Removes a segment that might not be synced. A power failure can undo the removal. If the segment was never synced,
-/// it can reappear damaged. The damage would invalidate the record which states that the segment is not needed.
+/// Syncs and removes a segment. A power failure can undo the removal, and a segment that was never synced could
+/// reappear damaged. The damage would invalidate the record which states that the segment is not needed.
 pub fn remove_unsynced(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.open(name)?.sync()?;
     storage.remove(name)

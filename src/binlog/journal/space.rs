@@ -90,7 +90,7 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Returns `true` if the disk is OK, but `bytes` bytes and a job do not fit, or too few IDs are durably reserved.
+    /// Returns `true` if the disk is OK, but `bytes` bytes plus a job do not fit or too few IDs are durably reserved.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
@@ -208,9 +208,9 @@ impl Journal {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// Returns the next segment to remove, in order. Records `synced` first: a new segment's header states that the
-    /// removed segments are not needed, and must also state that the record which allowed their removal is synced.
-    /// If the `last` removal succeeded, a segment whose earlier removal failed comes first.
+    /// Returns the first retired segment if it can be removed now. If the `last` removal succeeded, a segment whose
+    /// removal failed earlier comes first. Saves `synced` for the header of the next segment: a header that states
+    /// which segments are not needed must also state that the record which permitted their removal is synced.
     pub fn next_retired(&mut self, synced: Synced, last: &std::io::Result<()>) -> Option<Retired> {
         if synced.position > self.synced.position {
             self.is_synced(synced);
