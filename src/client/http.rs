@@ -151,8 +151,8 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Takes the next `length` bytes of the response, and receives more bytes if necessary. Appends those that `keep`
-    /// keeps to `body`. Fails if [`Keep::All`] is exceeded.
+    /// Takes the next `length` bytes of the response, and receives more bytes if necessary. Appends to `body` the bytes
+    /// that `keep` selects. Fails if the body exceeds the limit of [`Keep::All`].
     fn take(&mut self, mut length: u64, body: &mut Vec<u8>, keep: Keep) -> io::Result<()> {
         loop {
             let count = length.min(self.bytes.len() as u64);

@@ -26,7 +26,7 @@ const MAX_REPLY_LINE: u64 = 4096;
 ///
 /// Times are in whole seconds, as in the protocol. A method fails with [`ClientError::Refused`] if the server sends an
 /// unexpected reply, with [`ClientError::Invalid`] if the protocol cannot express an argument, and with
-/// [`ClientError::Io`] if the connection fails or a reply is malformed. Such a connection cannot be used again.
+/// [`ClientError::Io`] if the connection fails or a reply is malformed. After an `Io` error, the client is unusable.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -124,8 +124,8 @@ impl Client {
     /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if
     /// `timeout` is `None`. Returns `None` if no job becomes available in time.
     ///
-    /// Fails with `DEADLINE_SOON` if no job is ready and the time to run of a job that this client has reserved ends in
-    /// less than a second.
+    /// Fails with `DEADLINE_SOON` if no job is ready while a job that this client has reserved has less than a second
+    /// of its time to run left.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
         match timeout {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,
@@ -283,8 +283,8 @@ impl Client {
     }
 
     /// Reports that a reserved job has failed. Returns the number of seconds until the next try, or `None` if the
-    /// server buried the job because no tries remain or are configured. The server stores at most 4,096 bytes of
-    /// `reason`. Fails with `NOT_FOUND` if this client has not reserved the job.
+    /// server buried the job, because this was the last try or because the number of tries is not limited. The server
+    /// stores at most 4,096 bytes of `reason`. Fails with `NOT_FOUND` if this client has not reserved the job.
     pub fn fail(&mut self, id: u64, pri: u32, reason: &[u8]) -> Result<Option<u64>> {
         self.send(&[format!("fail {id} {pri} {}\r\n", reason.len()).as_bytes(), reason, b"\r\n"].concat())?;
         let reply = self.reply()?;
@@ -320,7 +320,7 @@ impl Client {
         self.request(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
     }
 
-    /// Watches a tube: this client can also reserve jobs from the tube. Returns the number of watched tubes.
+    /// Adds a tube to the watched tubes, from which this client reserves jobs. Returns the number of watched tubes.
     pub fn watch(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("watch {}", checked(tube)?), "WATCHING")
     }
@@ -465,7 +465,7 @@ impl Client {
     }
 }
 
-/// Tries each of `addresses` for at most `limit`, and enables TCP keepalive.
+/// Connects to the first of `addresses` that accepts a connection within `limit`, and enables TCP keepalive.
 pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));

@@ -9,7 +9,7 @@ use rustls::{crypto, AlertDescription, ClientConfig, ClientConnection, Error, St
 use super::ClientTlsFiles;
 use crate::shared::pem;
 
-/// Files that contain the system's certificate authorities on Debian and Alpine, Fedora, openSUSE, and other systems.
+/// The system's certificate authorities: on Debian or Alpine, on Fedora, on openSUSE, and on other systems.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

@@ -45,7 +45,7 @@ impl Transport {
         }
     }
 
-    /// Returns `true` if data or the end of the stream has arrived. Always `false` with TLS: a record can be empty.
+    /// Returns `true` if data or the end of the stream has arrived. Always `false` with TLS: a TLS record can be empty.
     pub fn has_input(&self) -> bool {
         let mut ready = [PollFd::new(self.socket().as_fd(), PollFlags::POLLIN)];
         let is_plain = matches!(self, Transport::Plain(_));

@@ -74,8 +74,8 @@ pub struct ReservedJob {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PutTags {
-    /// A deduplication key and a number of seconds. The tube accepts no other job with the same key while this job
-    /// exists, and for the given time after this job ends.
+    /// A deduplication key and a number of seconds. While this job exists, and for this number of seconds after it has
+    /// ended, the tube accepts no other job with the same key.
     pub unique: Option<(String, u32)>,
     /// The tube into which the job is put, instead of the used tube.
     pub tube: Option<String>,
