@@ -104,8 +104,8 @@ impl Follower {
     }
 }
 
-/// Starts the status server if there are HTTP addresses. It has no queue, and reports the standby role on these
-/// addresses. If a relay listens on the TCP addresses, the status server uses a separate port.
+/// If there are HTTP addresses, starts the status server, which has no queue and reports the standby role. A relay, if
+/// any, listens on the TCP addresses, and forwards requests about this server to a separate port of the status server.
 fn serve_status(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);

@@ -13,7 +13,7 @@ use crate::engine::{BodyRef, COPY_MAX};
 const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
-/// A buffer that is more than this below [`CHUNK`] gets another reply. A longer reply can make it exceed [`CHUNK`].
+/// A buffer with fewer than `CHUNK - SLACK` bytes accepts another reply, even if the buffer then exceeds [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 /// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;
@@ -110,7 +110,7 @@ impl Output {
 
     #[cold]
     fn add_buffer(&mut self) {
-        // More replies often follow a full buffer, and repeated doubling could waste half of the memory.
+        // More replies often follow a full buffer. Allocate the full size: doubling could waste half of the memory.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }

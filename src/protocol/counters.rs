@@ -1,4 +1,4 @@
-//! The tables of commands: a macro that declares them, the numbers of all commands, and counts of executed commands.
+//! The tables of commands: a macro that declares them, the IDs of all commands, and the counts of executed commands.
 
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;

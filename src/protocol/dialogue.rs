@@ -270,7 +270,7 @@ impl Flow {
     }
 }
 
-/// Ends the wait of a client that half-closed its connection or sent data. Returns `false` if an event will end it.
+/// Ends a client's wait after a half-close or new input. Returns `false` if an event will end the wait instead.
 pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     let Context { engine, registry, host, client, now, .. } = context;
     let waited = !engine.hurry(*client, *now) && engine.cancel_wait(*client);

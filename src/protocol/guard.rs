@@ -73,7 +73,7 @@ pub fn check(command: &impl ProtocolCommand, id: Option<CommandId>, at: &mut usi
     Some(made)
 }
 
-/// Checks the client's rights to the job's tube. If the job does not exist, sufficient rights to any tube are enough.
+/// Checks that the client has the required rights to the job's tube, or to any tube if the job does not exist.
 fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
     let Some(job) = id.and_then(|id| engine.any_job(id)) else {
         let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);

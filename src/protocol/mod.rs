@@ -72,7 +72,7 @@ impl Wire {
     }
 }
 
-/// Settings of the protocols, which are the same for all clients.
+/// Protocol settings, which are the same for all clients.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProtocolSettings {

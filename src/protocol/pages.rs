@@ -9,7 +9,7 @@ use crate::engine::{Past, PastJob, Progress, Steps};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The statistic to sort by, or `None` for the name, which also orders items with equal statistics.
+    /// The statistic to sort by, or `None` to sort by name. The name breaks ties between equal statistics.
     pub figure: Option<usize>,
     pub descending: bool,
 }
@@ -107,7 +107,7 @@ impl<V> SortedPage<V> {
         if self.rows.insert(key, (value, keep())).is_none() {
             self.names += name.len() as u64;
         } else {
-            // The tube was deleted and created again during the selection, so it was already on the page.
+            // The page already contained this tube, which was deleted and created again during the selection.
             (self.found, self.found_after) = (self.found - 1, self.found_after - 1);
         }
         true
@@ -127,7 +127,7 @@ impl<V> SortedPage<V> {
         Some((&mark.name, kept))
     }
 
-    /// Returns the start of the next page. The caller must have removed all items with [`SortedPage::next`].
+    /// Returns the start of the next page. The caller must first remove all items by calling [`SortedPage::next`].
     pub fn mark(&self) -> Option<&Mark> {
         self.last.as_ref().filter(|_| self.has_more)
     }

@@ -1,4 +1,4 @@
-//! Parsed beanstalk commands, with the tubes and jobs for permission checks, and the size of a command in memory.
+//! Parsed beanstalk commands. A command reports the tubes and jobs for its permission check, and its size in memory.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolComm
 
 /// The maximum size of a job's tags in bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
-/// The log bytes to claim for the settings of a tube, in addition to the bytes for any change and the tube names.
+/// The log bytes to claim for new tube settings, in addition to the tube names and the bytes that every change needs.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
 /// Returns the maximum size of a job's tags in bytes, in memory and in the binlog.

@@ -276,7 +276,7 @@ fn pause_tube(args: &mut Args) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length }),
-        // As in beanstalkd, the statistics count this malformed line, but no other line of a command without a body.
+        // As in beanstalkd, the statistics count this error, but no other malformed line of a command without a body.
         _ => Some(Command::BadFormat),
     }
 }

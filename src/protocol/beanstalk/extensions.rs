@@ -220,7 +220,7 @@ fn read_cron(value: &[u8]) -> Option<Name> {
     matches!(Recurrence::parse(&text), Some(Recurrence::Minutes(_))).then(|| Name::from(&*text))
 }
 
-/// Fails for an invalid name, too many groups, or a repeated group: a job that waits for its own group waits forever.
+/// Fails for an invalid name, too many groups, or a repeated group: a member that waits for its group would never run.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
     let is_new = tags.options.groups.iter().all(|tag| tag.name != name);

@@ -271,7 +271,7 @@ fn found_or_refused(out: &mut Output, found: Result<bool, impl Into<Refused>>, d
     }
 }
 
-/// Replies BURIED only if the job's own tag limits the tries, because clients without tags treat BURIED as an error.
+/// Replies BURIED only for a job with its own `try:` limit: clients that do not use tags treat BURIED as an error.
 fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);
     let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried && is_bound(&job));

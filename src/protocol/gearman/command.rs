@@ -1,4 +1,4 @@
-//! Parsed Gearman packets and text commands, with the tubes and jobs for permission checks, and the size in memory.
+//! Parsed Gearman packets and text commands, the tubes and jobs for their permission checks, and their size in memory.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -109,7 +109,7 @@ fn is_special(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
 
-/// Control characters and `%` become `%` and two hexadecimal digits.
+/// Appends a name. Each control character or `%` is written as `%` followed by two hexadecimal digits.
 pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, is_special);
 }

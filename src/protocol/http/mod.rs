@@ -33,7 +33,7 @@ pub struct HttpSettings {
     pub token: Option<Digest>,
     /// The maximum number of tubes in the metrics.
     pub metrics_tubes: usize,
-    /// The protocols that the server offers. If Gearman is one of them, some metrics also have Gearman's names.
+    /// The protocols that the server offers. If they include Gearman, some metrics also appear under Gearman's names.
     pub spoken: Vec<Wire>,
 }
 

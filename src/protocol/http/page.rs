@@ -16,8 +16,8 @@ pub const PAGE: &[u8] = &{
 
 const SOURCE: &[u8] = include_bytes!("page.html");
 
-/// Copies `source` without indentation, comment lines, and spaces and line feeds that neither HTML, CSS nor JavaScript
-/// needs. Returns the number of bytes.
+/// Copies `source`, except for indentation, comment lines, and any space or line feed that is unnecessary in HTML, CSS
+/// and JavaScript. Returns the number of copied bytes.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     let (mut from, mut to) = (0, 0);

@@ -83,7 +83,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
         Denied::Unknown if request.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // Disconnect an unidentified client after a wrong token, to slow down guessing, or if the body stays unread.
+    // Disconnect an unidentified client if the body stays unread, or if the token is wrong, to slow down guessing.
     let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
     failure(out, &Failure::new(status, text), &RequestHead { close: request.close || closes, ..request.clone() })
 }

@@ -62,7 +62,7 @@ pub fn ttr_range(millis: u64) -> Result<Span, Words> {
     (1..=MAX_TTR).contains(&millis).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTR)
 }
 
-/// A time to live beyond the range of the engine's clock never ends.
+/// A time to live beyond the range of the engine's clock never expires.
 pub fn ttl_range(millis: u64) -> Result<Span, Words> {
     (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
 }
