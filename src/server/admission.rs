@@ -21,7 +21,7 @@ pub enum Refusal {
     Address,
     Files,
     Memory,
-    /// Must be the last variant, because the listener derives the size of an array from its number.
+    /// Must be the last variant, because the listener derives the size of an array from this variant's number.
     Unauthenticated,
 }
 
@@ -46,8 +46,8 @@ const EXTRA_HTTP: usize = 16;
 /// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
-/// For this long after the limit is exceeded, connections that have sent a request are not evicted if enough other
-/// connections can be evicted. In its first second, a connection without a request is evicted last.
+/// For this long after the limit is exceeded, connections that have sent a request are not evicted if there are enough
+/// others. A connection that has not sent a request is evicted last, but only during its first second.
 const CROWDED: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -136,7 +136,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Stops counting the excess connections among `own`, the connections of `thread`, and returns their numbers. The
+    /// Stops counting the excess connections among `own` (the connections of `thread`) and returns their numbers. The
     /// caller must close them. Excess connections of other threads count until those threads call this function.
     pub fn evict_http(&self, thread: usize, own: &[HttpConnection], now: Instant) -> Vec<usize> {
         let http = &mut *self.http.lock();

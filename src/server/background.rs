@@ -40,7 +40,7 @@ pub fn run_timer(hub: &Hub) {
     }
 }
 
-/// The maximum pause after a sync, and the number of parts of the pause. The pause ends after a part if enough replies
+/// The maximum pause after a sync, and the number of checks during the pause. A check ends the pause if enough replies
 /// wait. During the pause, clients that received replies send new commands, which can share the next sync.
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_CHECKS: u32 = 8;

@@ -79,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time after a command. `System` adds 1 ns: reading the clock is slow, and no command takes less.
+    /// Returns the time after a command. `System` adds 1 ns, the least that a command takes: reading the clock is slow.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),

@@ -549,7 +549,7 @@ impl Connection {
         has_output
     }
 
-    /// Ends the wait of a client that half-closed its connection or sent data. Returns `false` if an event will end it.
+    /// Ends the client's wait like [`end_wait`], and sends the reply. Returns `false` if an event will end the wait.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

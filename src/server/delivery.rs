@@ -24,7 +24,7 @@ use crate::shared::role::Lease;
 
 const SLICES: usize = 16;
 
-/// A flush sends pending output at most this many times. The owner sends the rest, so that no other thread is delayed.
+/// The maximum number of sends in a flush. The owner sends the remaining output, so that no other thread is delayed.
 const ROUNDS: usize = 4;
 
 /// Buffers up to this size in bytes are reused: allocating a buffer costs more than executing a batch's commands.

@@ -68,7 +68,7 @@ impl Connection {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Discards input (up to `LAST_READS` reads): otherwise, closing would reset a TCP connection and may lose replies.
+    /// Discards input in up to `LAST_READS` reads: a TCP reset, caused by closing with unread input, can lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;
@@ -83,7 +83,7 @@ impl Connection {
 
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
-        // No thread can get a new reference to the outbox of a removed client. Dropping the last one closes the socket.
+        // The outbox of a removed client gets no new references. Dropping the last reference closes the socket.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream.deregister(registry);
