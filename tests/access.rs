@@ -67,7 +67,7 @@ mod access {
 
         fn change(&self, lines: &str) {
             write_file(&self.folder, lines);
-            self.server.reload().expect("a file that is right");
+            self.server.reload().expect("a valid access file");
         }
 
         fn file(&self) -> PathBuf {
@@ -94,14 +94,14 @@ mod access {
 
     impl Talk {
         fn new(stream: UnixStream) -> Talk {
-            stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
             Talk::over(stream)
         }
 
         fn is_silent_for(&self, time: Duration) -> bool {
-            self.0.get_ref().set_read_timeout(Some(time)).expect("an option");
+            self.0.get_ref().set_read_timeout(Some(time)).expect("a socket option");
             let silent = self.0.buffer().is_empty() && self.0.get_ref().peek_one().is_none();
-            self.0.get_ref().set_read_timeout(Some(PATIENCE)).expect("an option");
+            self.0.get_ref().set_read_timeout(Some(PATIENCE)).expect("a socket option");
             silent
         }
     }
@@ -112,7 +112,7 @@ mod access {
         }
 
         fn send(&mut self, bytes: &[u8]) {
-            self.0.get_mut().write_all(bytes).expect("a peer that reads");
+            self.0.get_mut().write_all(bytes).expect("an open connection");
         }
 
         /// Reads a line. Returns the line without its line ending, or an empty string at the end of the stream.
@@ -138,17 +138,17 @@ mod access {
             let answer = self.ask(line);
             let size = answer.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {answer}"));
             let body = self.take(size.parse::<usize>().expect("a length") + 2);
-            String::from_utf8(body).expect("text")
+            String::from_utf8(body).expect("valid UTF-8")
         }
 
         /// Waits until the server, which closes connections asynchronously, has closed all other connections.
         fn wait_until_alone(&mut self) {
-            wait_until("all others are gone", || self.body("stats").contains("\ncurrent-connections: 1\n"));
+            wait_until("all others are closed", || self.body("stats").contains("\ncurrent-connections: 1\n"));
         }
 
         fn rest(mut self) -> String {
             let mut rest = String::new();
-            self.0.read_to_string(&mut rest).expect("the end");
+            self.0.read_to_string(&mut rest).expect("the end of the stream");
             rest
         }
     }

@@ -84,7 +84,7 @@ fn figures(operator: &mut Talk) -> Vec<String> {
 fn new_job(operator: &mut Talk) -> u64 {
     assert_eq!(operator.ask(&format!("use {TUBE}")), format!("USING {TUBE}"));
     operator.send(b"put 0 0 60 1\r\nx\r\n");
-    operator.line().strip_prefix("INSERTED ").expect("an id").parse().expect("a number")
+    operator.line().strip_prefix("INSERTED ").expect("an ID").parse().expect("a number")
 }
 
 /// Tries all commands with each right. `one` sends a command and returns `true` if the server refused it.
@@ -100,7 +100,7 @@ pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -
             let is_open = rights.contains(&"open");
             assert_eq!(refused, !is_open && !rights.contains(&right), "{command} with {right}");
             if refused {
-                assert_eq!(figures(&mut operator), before, "{command} with {right} left a trace");
+                assert_eq!(figures(&mut operator), before, "{command} with {right} was refused, but had an effect");
             }
             operator.ask(&format!("delete {id}"));
         }
@@ -145,7 +145,7 @@ fn each_beanstalk_command_with_each_right() {
         }
         let answer = client.ask(&line);
         if answer == "FORBIDDEN" {
-            assert!(client.ask("list-tube-used").starts_with("USING "), "{command}: the connection is out of step");
+            assert!(client.ask("list-tube-used").starts_with("USING "), "{command}: the connection is out of sync");
         }
         answer == "FORBIDDEN"
     });
@@ -284,7 +284,7 @@ fn each_gearman_text_command_with_each_right() {
         };
         let answer = client.ask(&line);
         if answer.starts_with("ERR FORBIDDEN") {
-            assert!(client.ask("version").starts_with("OK "), "{words}: the connection is out of step");
+            assert!(client.ask("version").starts_with("OK "), "{words}: the connection is out of sync");
         }
         answer.starts_with("ERR FORBIDDEN")
     });
@@ -333,7 +333,7 @@ fn each_workq_command_with_each_right() {
         let mut client = guarded.connect("workq");
         let answer = client.ask(&line);
         if answer == "-CLIENT-ERROR Forbidden" {
-            assert_eq!(client.ask("what?"), "-CLIENT-ERROR Unknown command", "{command}: out of step");
+            assert_eq!(client.ask("what?"), "-CLIENT-ERROR Unknown command", "{command}: out of sync");
         }
         answer == "-CLIENT-ERROR Forbidden"
     });
@@ -351,7 +351,7 @@ fn a_right_applies_only_to_matching_tubes() {
     assert_eq!(client.ask("use p.x"), "USING p.x");
     assert_eq!(client.ask("peek-ready"), "FORBIDDEN");
     assert_eq!(client.ask("watch p.y"), "WATCHING 2");
-    assert_eq!(client.ask("reserve-with-timeout 0"), "FORBIDDEN", "it still watches the default tube");
+    assert_eq!(client.ask("reserve-with-timeout 0"), "FORBIDDEN", "the client still watches the default tube");
     assert_eq!(client.ask("ignore default"), "WATCHING 1");
     assert_eq!(client.ask("reserve-with-timeout 0"), "TIMED_OUT");
     let mut worker = guarded.connect("gearman");
@@ -384,7 +384,7 @@ fn a_batch_delete_is_all_or_nothing() {
     assert_eq!(operator.ask(&format!("use {OTHER}")), format!("USING {OTHER}"));
     let mut other = || {
         operator.send(b"put 0 0 60 1\r\nx\r\n");
-        operator.line().strip_prefix("INSERTED ").expect("an id").to_owned()
+        operator.line().strip_prefix("INSERTED ").expect("an ID").to_owned()
     };
     let (held, free) = (other(), other());
     let mut client = guarded.connect("beanstalk");

@@ -117,7 +117,7 @@ fn each_path_with_each_right() {
         if found.status == 403 {
             assert!(found.body.starts_with(r#"{"error":"this needs the right "#), "{line}: {}", found.body);
         }
-        assert_eq!(ask(&mut client, "GET /healthz", "", "").body, "ok\n", "{line}: the connection is out of step");
+        assert_eq!(ask(&mut client, "GET /healthz", "", "").body, "ok\n", "{line}: the connection is out of sync");
         found.status == 403
     });
 }
@@ -166,12 +166,12 @@ fn a_wrong_token_is_counted_delayed_and_closes_the_connection() {
     let begin = Instant::now();
     client.send((request("GET /api/tubes", "guess", "") + &request("GET /api/tubes", "eye", "")).as_bytes());
     let found = reply(&mut client);
-    assert!(begin.elapsed() >= Duration::from_millis(900), "answered after {:?}", begin.elapsed());
+    assert!(begin.elapsed() >= Duration::from_millis(900), "response after {:?}", begin.elapsed());
     assert_eq!(found.status, 401);
     assert!(found.head.contains("Connection: close"), "{}", found.head);
     assert_eq!(client.rest(), "");
     let mut client = guarded.connect("http");
-    assert_eq!(ask(&mut client, "GET /healthz", "guess", "").status, 200, "nobody asks who wants to know that");
+    assert_eq!(ask(&mut client, "GET /healthz", "guess", "").status, 200, "the path requires no authentication");
     assert!(guarded.operator().body("stats").contains("failed-auths: 1\n"));
 }
 
@@ -187,7 +187,7 @@ fn wrong_tokens_do_not_keep_others_out() {
         })
         .collect();
     let counted = format!("failed-auths: {MAX_HTTP}\n");
-    wait_until("all are refused", || guarded.operator().body("stats").contains(&counted));
+    wait_until("all tokens are refused", || guarded.operator().body("stats").contains(&counted));
     for _ in 0..5 {
         assert_eq!(ask(&mut guarded.connect("http"), "GET /api/tubes", "eye", "").status, 200);
     }
@@ -320,7 +320,7 @@ fn tokens_are_refused_on_unencrypted_public_addresses() {
     let address = server.address_of(beanpole::internals::protocol::Wire::Http).expect("an address");
     let ask = |token: &str| {
         let stream = TcpStream::connect(address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
         let mut talk = Talk::over(stream);
         talk.send(request("GET /api/tubes", token, "").as_bytes());
         reply(&mut talk)
@@ -336,7 +336,7 @@ fn the_access_file_replaces_the_token_option() {
     for (name, text) in [("access", "* none look\n"), ("token", "0123456789abcdef\n")] {
         std::fs::write(folder.file(name), text).expect("a file");
     }
-    let path = |name: &str| folder.file(name).to_str().expect("a name").to_owned();
+    let path = |name: &str| folder.file(name).to_str().expect("a UTF-8 path").to_owned();
     let ended = run(&["-p", "0", "--http", "--access", &path("access"), "--http-token", &path("token")]);
     assert_eq!((ended.code, ended.err.lines().count()), (1, 1), "{ended:?}");
     assert!(ended.err.contains("--http-token cannot be used with --access"), "{ended:?}");
@@ -345,5 +345,5 @@ fn the_access_file_replaces_the_token_option() {
     let options = ["--http=0.0.0.0:0", "--access", &path("access")];
     let listen = format!("unix:{}", socket.display());
     let _daemon = crate::daemon::Daemon::start(&[&["-l", listen.as_str()], &options[..]].concat());
-    UnixStream::connect(&socket).expect("it listens");
+    UnixStream::connect(&socket).expect("a connection");
 }

@@ -11,7 +11,7 @@ use crate::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 fn folder(text: &str) -> (Folder, String) {
     let folder = Folder::new();
     fs::write(folder.file("access"), text).expect("a file");
-    let path = folder.file("access").to_str().expect("a name").to_owned();
+    let path = folder.file("access").to_str().expect("a UTF-8 path").to_owned();
     (folder, path)
 }
 
@@ -46,7 +46,7 @@ fn sighup_reloads_the_access_file() {
     while me.ask("use x") == "FORBIDDEN" {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(me.ask("reserve-with-timeout 0"), "TIMED_OUT", "it never noticed");
+    assert_eq!(me.ask("reserve-with-timeout 0"), "TIMED_OUT", "the client must stay connected");
     // An invalid new file does not change any rights.
     fs::write(&path, "me user:0\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
@@ -74,12 +74,12 @@ fn an_unreadable_access_file_keeps_the_old_rights() {
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("truncated file");
     fs::remove_file(&path).expect("a file");
-    nix::unistd::mkfifo(path.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    nix::unistd::mkfifo(path.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("not a regular file");
     assert_eq!(me.ask("use x"), "USING x");
     // A file without any client is valid.
-    fs::remove_file(&path).expect("a pipe");
+    fs::remove_file(&path).expect("a FIFO");
     fs::write(&path, "begin\nend\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
     assert_eq!(me.rest(), "");
@@ -93,7 +93,7 @@ fn an_unauthenticated_client_is_disconnected_in_time() {
     let client = guarded.connect("beanstalk");
     let operator = guarded.operator();
     assert_eq!(client.rest(), "");
-    assert!(operator.is_silent_for(Duration::from_millis(1)), "who has a name stays");
+    assert!(operator.is_silent_for(Duration::from_millis(1)), "an authenticated client must stay connected");
     assert!(guarded.file().exists());
 }
 

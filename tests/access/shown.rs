@@ -22,7 +22,7 @@ fn only_visible_tubes_and_jobs_are_listed() {
     assert_eq!(guarded.operator().body("list-jobs * ready"), "---\n- 1\n- 2\n- 3\n- 4\n\r\n");
     let stats = client.body("stats");
     for line in ["current-jobs-ready: 2", "current-jobs-urgent: 2", "total-jobs: 2", "current-tubes: 2"] {
-        assert!(stats.contains(&format!("\n{line}\n")) || stats.contains(&format!("{line}\n")), "{line} in {stats}");
+        assert!(stats.contains(&format!("\n{line}\n")) || stats.contains(&format!("{line}\n")), "no {line} in {stats}");
     }
     let mut operator = guarded.operator();
     assert_eq!(operator.ask("pause-tube secret 60"), "PAUSED");

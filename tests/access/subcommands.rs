@@ -56,7 +56,7 @@ const USES: [(&[&str], &[&str], &str); 13] = [
 /// Returns each subcommand in the man page's table with its rights.
 fn table() -> Vec<(String, Vec<String>)> {
     let page = std::fs::read_to_string("man/beanpole-ctl.1").expect("the man page");
-    let part = page.split("\n.Sh RIGHTS\n").nth(1).expect("the section");
+    let part = page.split("\n.Sh RIGHTS\n").nth(1).expect("the section RIGHTS");
     let rows = part.lines().filter_map(|line| line.strip_prefix(".It ")?.split_once(" Ta "));
     rows.map(|(name, rights)| (name.to_owned(), rights.split(' ').map(str::to_owned).collect())).collect()
 }
@@ -108,7 +108,7 @@ fn run_beside(guarded: &Guarded, operator: &mut Talk, (name, arguments): (&str, 
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        running.join().expect("an end")
+        running.join().expect("no panic")
     })
 }
 
@@ -124,7 +124,7 @@ fn subcommands_need_the_rights_that_the_manual_lists() {
         let is_late = name == "wait" && ended.err.contains("does not exist");
         assert!(ended.code == 0 || is_late, "{name}: {ended:?}");
         let (refused, _) = start(if rights[0] == "admin" { "look" } else { "admin" }, false);
-        assert_ne!(run(&refused, name, arguments).code, 0, "{name} without the right");
+        assert_ne!(run(&refused, name, arguments).code, 0, "{name} succeeded without the right");
     }
 }
 

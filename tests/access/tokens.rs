@@ -23,7 +23,7 @@ fn a_token_identifies_a_client() {
         assert_eq!(client.ask(&format!("auth {token}")), "AUTHENTICATED");
         assert_eq!(client.ask("use w"), "USING w");
         assert_eq!(client.ask("watch w"), "FORBIDDEN");
-        assert_eq!(client.ask(&format!("auth {OPERATOR}")), "AUTHENTICATED", "again, with more rights");
+        assert_eq!(client.ask(&format!("auth {OPERATOR}")), "AUTHENTICATED", "a second time, with more rights");
         assert_eq!(client.ask("watch w"), "WATCHING 2");
     }
 }
@@ -100,7 +100,7 @@ fn a_wrong_token_is_counted_and_delayed() {
         let begin = Instant::now();
         client.send(format!("auth {token}\r\nauth secret\r\n").as_bytes());
         assert_eq!(client.rest(), "UNAUTHORIZED\r\n", "{token:?}");
-        assert!(begin.elapsed() >= Duration::from_millis(900), "answered after {:?}", begin.elapsed());
+        assert!(begin.elapsed() >= Duration::from_millis(900), "reply after {:?}", begin.elapsed());
         let stats = guarded.operator().body("stats");
         assert!(stats.contains(&format!("failed-auths: {}\n", number + 1)), "{stats}");
     }
@@ -110,7 +110,7 @@ fn a_wrong_token_is_counted_and_delayed() {
     late.send(b"auth wrong\r\n");
     guarded.operator();
     let silent = late.is_silent_for(Duration::from_millis(50));
-    assert!(silent || begin.elapsed() >= Duration::from_millis(900), "answered after {:?}", begin.elapsed());
+    assert!(silent || begin.elapsed() >= Duration::from_millis(900), "reply after {:?}", begin.elapsed());
     assert_eq!(late.rest(), "UNAUTHORIZED\r\n");
 }
 
@@ -131,10 +131,10 @@ fn tokens_are_refused_on_unencrypted_public_addresses() {
     let config = Config::embedded().with(|config| config.access = Some(folder.file("access")));
     let server = Server::with(config).expect("a server");
     let mut stream = TcpStream::connect(server.address()).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-    stream.write_all(b"list-tubes\r\nwatch x\r\nauth secret\r\n").expect("a peer that reads");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    stream.write_all(b"list-tubes\r\nwatch x\r\nauth secret\r\n").expect("an open connection");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the end");
+    stream.read_to_string(&mut answer).expect("the end of the stream");
     assert_eq!(answer, "OK 14\r\n---\n- default\n\r\nFORBIDDEN\r\nUNAUTHORIZED\r\n");
 }
 
@@ -143,7 +143,8 @@ fn without_an_access_file_the_command_is_unknown() {
     let folder = Folder::new();
     let config = Config::embedded().with(|config| config.listen = vec![Address::Unix(folder.file("socket"))]);
     let _server = Server::with(config).expect("a server");
-    let mut client = super::Talk::new(std::os::unix::net::UnixStream::connect(folder.file("socket")).expect("it"));
+    let mut client =
+        super::Talk::new(std::os::unix::net::UnixStream::connect(folder.file("socket")).expect("a connection"));
     assert_eq!(client.ask("auth secret"), "UNKNOWN_COMMAND");
     assert_eq!(client.ask("list-tube-used"), "USING default");
     Client::connect_unix(folder.file("socket")).expect("a connection");
