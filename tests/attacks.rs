@@ -80,7 +80,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
             let found: Vec<_> = ROWS.iter().filter(matches).collect();
             if found.is_empty() {
                 let codes: Vec<&str> = ROWS.iter().map(|row| row.code).collect();
-                return Err(format!("no row {word}; there are {}\n{USAGE}", codes.join(" ")));
+                return Err(format!("unknown row: {word}; the rows are {}\n{USAGE}", codes.join(" ")));
             }
             plan.rows.extend(found);
         }

@@ -25,7 +25,7 @@ enum Answer {
 fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let source: IpAddr = source.parse().expect("an address");
-    socket.bind(&SocketAddr::new(source, 0).into()).expect("an address of this machine");
+    socket.bind(&SocketAddr::new(source, 0).into()).expect("a local address");
     socket.connect(&daemon.address().into()).expect("a connection");
     socket.set_read_timeout(Some(ANSWER)).expect("a connection");
     socket.into()
@@ -41,7 +41,7 @@ fn ask(stream: &mut TcpStream) -> Answer {
         Ok(length) if bytes[..length].starts_with(b"OUT_OF_MEMORY") => Answer::Refused,
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Answer::Silence,
         Err(error) if error.kind() == ErrorKind::ConnectionReset => Answer::Closed,
-        other => panic!("an answer: {other:?}"),
+        other => panic!("unexpected reply: {other:?}"),
     }
 }
 
@@ -60,7 +60,7 @@ pub fn one_address(trial: &mut Trial) {
     let end = Instant::now() + ANSWER;
     while ask(&mut connect_from("127.0.0.2", &daemon)) != Answer::Served {
         if Instant::now() > end {
-            trial.check(false, || "a place that was left is not given again".to_owned());
+            trial.check(false, || "the address is refused although it has closed connections".to_owned());
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -87,21 +87,21 @@ pub fn operator(trial: &mut Trial) {
     command.args(["-c", APART]).arg(trial.program());
     command.args(["-l", ADDRESS, "-l", &format!("unix:{}", socket.display()), "--max-connections", "30"]);
     let daemon = Daemon::spawn(command);
-    let own = std::env::current_exe().expect("a program");
+    let own = std::env::current_exe().expect("the path of this program");
     let mut enter = Command::new("nsenter");
     enter.args(["--target", &daemon.pid().to_string(), "--user", "--net", "--preserve-credentials"]).arg(own);
     // The child process exits at the end of its standard input.
-    let mut crowd = enter.arg("--crowd").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a crowd");
+    let mut crowd = enter.arg("--crowd").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child process");
     let mut line = String::new();
     BufReader::new(crowd.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    trial.same("served of 60 at 30 places", line.trim(), "30");
+    trial.same("connections served of 60 (limit 30)", line.trim(), "30");
     let answer = Client::connect_unix(&socket).map_err(|error| error.to_string()).and_then(|mut operator| {
         let figure = operator.figure("stats", "max-connections");
         figure.map_err(|error| error.to_string())
     });
-    trial.check(answer.is_ok(), || format!("the operator: {answer:?}"));
+    trial.check(answer.is_ok(), || format!("the operator is not served: {answer:?}"));
     drop(crowd.stdin.take());
-    crowd.wait().expect("a child of ours");
+    crowd.wait().expect("a child process");
 }
 
 fn succeeds(line: &str) -> bool {
@@ -128,21 +128,21 @@ pub fn idle(trial: &mut Trial) {
     let daemon = trial.start(&[], &["--idle-timeout", "1"]);
     let connect = || connect_from("127.0.0.1", &daemon);
     let (mut idle, mut waiting, mut talking, mut half) = (connect(), connect(), connect(), connect());
-    trial.same("at first", ask(&mut idle), Answer::Served);
+    trial.same("a new connection", ask(&mut idle), Answer::Served);
     waiting.write_all(b"reserve\r\n").expect("a connection");
     half.write_all(b"put 0 0 60 10\r\nxxx").expect("a connection");
     let end = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < end {
-        trial.same("one that talks", ask(&mut talking), Answer::Served);
+        trial.same("a client that sends commands", ask(&mut talking), Answer::Served);
         std::thread::sleep(Duration::from_millis(250));
     }
     let closed = |stream: &mut TcpStream| matches!(stream.read(&mut [0; 64]), Ok(0));
-    trial.check(closed(&mut idle), || "an idle connection stays".to_owned());
-    trial.check(closed(&mut half), || "one stays that has stopped within a body".to_owned());
+    trial.check(closed(&mut idle), || "an idle connection was not closed".to_owned());
+    trial.check(closed(&mut half), || "a connection with an incomplete body was not closed".to_owned());
     talking.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a connection");
     let mut bytes = [0; 8];
     let woken = waiting.read_exact(&mut bytes);
-    trial.check(woken.is_ok() && &bytes == b"RESERVED", || format!("one that waits: {woken:?}"));
+    trial.check(woken.is_ok() && &bytes == b"RESERVED", || format!("a waiting client received no job: {woken:?}"));
 }
 
 /// More clients connect than the server has descriptors. Each client must get a reply.
@@ -155,13 +155,13 @@ pub fn few_files(trial: &mut Trial) {
     });
     let count = |wanted: Answer| answers.iter().filter(|answer| **answer == wanted).count();
     trial.note(format!("{} served, {} refused", count(Answer::Served), count(Answer::Refused)));
-    trial.same("without an answer", count(Answer::Silence), 0);
-    trial.same("closed without a word", count(Answer::Closed), 0);
-    trial.check(count(Answer::Served) > 0, || "nobody is served".to_owned());
+    trial.same("clients without a reply", count(Answer::Silence), 0);
+    trial.same("connections closed without a reply", count(Answer::Closed), 0);
+    trial.check(count(Answer::Served) > 0, || "no client was served".to_owned());
     drop(clients);
     let end = Instant::now() + ANSWER;
     while ask(&mut connect_from("127.0.0.1", &daemon)) != Answer::Served {
-        assert!(Instant::now() < end, "nobody is let in afterwards");
+        assert!(Instant::now() < end, "no client is served after the others have disconnected");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

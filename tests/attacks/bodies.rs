@@ -41,7 +41,7 @@ fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream,
             let mut attackers = Vec::new();
             for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
                 let mut attacker = connect();
-                attacker.write_all(&head(size)).expect("a connection that takes bytes");
+                attacker.write_all(&head(size)).expect("an open connection");
                 attackers.push(attacker);
             }
             std::thread::sleep(LENGTH);
@@ -60,8 +60,8 @@ pub fn half_sent(trial: &mut Trial) {
             let replies = crowd.received();
             let refused = replies.iter().filter(|text| text.starts_with("OUT_OF_MEMORY")).count();
             let silent = replies.iter().filter(|text| text.is_empty()).count();
-            trial.same("other answers", replies.len() - refused - silent, 0);
-            trial.note(format!("{refused} refused, {} connections ended", crowd.ended));
+            trial.same("other replies", replies.len() - refused - silent, 0);
+            trial.note(format!("{refused} refused, {} connections closed", crowd.ended));
         });
     });
 }
@@ -85,14 +85,14 @@ pub fn results(trial: &mut Trial) {
             }
         });
         let kept = daemon.peak_rss() - start;
-        trial.note(format!("{:.2} x their size in memory at most", kept as f64 / (JOBS * SIZE) as f64));
+        trial.note(format!("at most {:.2} x their size in memory", kept as f64 / (JOBS * SIZE) as f64));
         let bound = (JOBS * SIZE) as u64 * 11 / 10 + 4 * MIB;
         trial.check(kept <= bound, || format!("{} MiB for {JOBS} results", kept / MIB));
         for number in 0..JOBS {
             worker.send(format!("result {} 0\r\n", id(number)));
             worker.expect("+OK 1");
             let head = worker.line();
-            trial.check(head.ends_with(&format!(" 1 {SIZE}")), || head.clone());
+            trial.check(head.ends_with(&format!(" 1 {SIZE}")), || format!("unexpected result: {head}"));
             let mut body = vec![0; SIZE + 2];
             worker.reader().read_exact(&mut body).expect("a result");
             worker.send(format!("delete {}\r\n", id(number)));
@@ -110,14 +110,14 @@ pub fn holes(trial: &mut Trial) {
         let mut kept = Vec::new();
         for (size, every) in PLAN {
             let ids = fill(&daemon, size);
-            trial.note(format!("{} of {size} bytes", ids.len()));
+            trial.note(format!("{} jobs of {size} bytes", ids.len()));
             let (stay, go): (Vec<_>, Vec<_>) = ids.into_iter().enumerate().partition(|(place, _)| place % every == 0);
             delete(&daemon, go.into_iter().map(|(_, id)| id).collect());
             kept.extend(stay.into_iter().map(|(_, id)| id));
         }
         delete(&daemon, kept);
         let mut wire = Wire::to(&daemon);
-        wait_until("puts are taken again", || {
+        wait_until("puts are accepted again", || {
             wire.send(put(&[b'x'; 60_000], 60));
             wire.line().starts_with("INSERTED")
         });
@@ -131,7 +131,7 @@ fn fill(daemon: &Daemon, size: usize) -> Vec<u64> {
     while !refused {
         pipeline(&stream, pieces(ROUND, |_| put(&vec![b'x'; size], 60)), ROUND, |line| {
             match line.strip_prefix("INSERTED ") {
-                Some(id) => ids.push(id.parse().expect("an id")),
+                Some(id) => ids.push(id.parse().expect("an ID")),
                 None => refused = true,
             }
         });

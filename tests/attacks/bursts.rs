@@ -12,7 +12,7 @@ const MANY: u64 = 1_000_000;
 /// The number of jobs in a burst with a binlog. It is lower than [`MANY`], because a binlog slows down commands.
 const LOGGED: u64 = 400_000;
 
-/// The number of jobs whose times to run end shortly after one another.
+/// The number of jobs whose reservations expire shortly after one another.
 const EXPIRING: u64 = 500_000;
 
 pub fn kick(trial: &mut Trial) {
@@ -22,15 +22,15 @@ pub fn kick(trial: &mut Trial) {
         return;
     }
     let ids = reserve_all(&daemon.tcp(), "attack", MANY);
-    trial.check(ids.is_sorted(), || "jobs of one priority came in another order than that of their ids".to_owned());
+    trial.check(ids.is_sorted(), || "jobs of the same priority were not reserved in the order of their IDs".to_owned());
 }
 
 /// Like `kick`, but with a binlog in mode `-F` (no syncs). The server then restarts with this binlog.
 pub fn kick_with_a_binlog(trial: &mut Trial) {
     let folder = Folder::new();
     let path = folder.file("binlog");
-    std::fs::create_dir(&path).expect("a folder for a binlog");
-    let binlog = ["-b", path.to_str().expect("a plain path"), "-F"];
+    std::fs::create_dir(&path).expect("a directory for the binlog");
+    let binlog = ["-b", path.to_str().expect("a UTF-8 path"), "-F"];
     let daemon = trial.start(&binlog, &["-t", "1"]);
     kick_all(trial, &daemon, LOGGED);
     if trial.ours {
@@ -72,7 +72,7 @@ pub fn hang_up_with_jobs(trial: &mut Trial) {
     }
     let ids = reserve_all(&daemon.tcp(), "attack", MANY);
     let place = |id: &u64| ((id - first) % 3, *id);
-    trial.check(ids.is_sorted_by_key(place), || "jobs came in another order than priority and id".to_owned());
+    trial.check(ids.is_sorted_by_key(place), || "jobs were not reserved in the order of priority and ID".to_owned());
 }
 
 /// Disconnects clients that watch a large number of tubes that no other client uses.
@@ -81,10 +81,10 @@ pub fn hang_up_with_tubes(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let attackers: Vec<_> = (0..3).map(|number| watcher(&daemon, &format!("a{number}-"), EACH)).collect();
     let tubes = |daemon: &Daemon| crate::wire::stat(daemon, "current-tubes");
-    trial.check(tubes(&daemon) > 3 * EACH, || "not all tubes are there".to_owned());
+    trial.check(tubes(&daemon) > 3 * EACH, || "some watched tubes do not exist".to_owned());
     trial.beside(&daemon, |_| {
         drop(attackers);
-        wait_until("the tubes have gone", || {
+        wait_until("the tubes are removed", || {
             std::thread::sleep(Duration::from_millis(20));
             tubes(&daemon) < 10
         });
@@ -124,6 +124,6 @@ pub fn expiry_beside_touches(trial: &mut Trial) {
         }
     });
     trial.same("ready", tube_figure(&daemon, "attack", "current-jobs-ready"), EXPIRING);
-    trial.same("times to run that ended", crate::wire::stat(&daemon, "job-timeouts"), EXPIRING);
+    trial.same("expired reservations", crate::wire::stat(&daemon, "job-timeouts"), EXPIRING);
     trial.same("still held", tube_figure(&daemon, "held", "current-jobs-reserved"), 1);
 }

@@ -65,7 +65,7 @@ impl Bystander {
     /// returns the message.
     pub fn finish(mut self) -> (Vec<Duration>, Option<String>) {
         self.stop.store(true, Ordering::SeqCst);
-        let ended = self.thread.take().expect("it runs once").join();
+        let ended = self.thread.take().expect("a thread that was not joined").join();
         (self.take(), ended.err().map(|panic| message(&*panic)))
     }
 }
@@ -78,7 +78,7 @@ impl Drop for Bystander {
 
 pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a panic without words").to_owned()
+    text.unwrap_or("a panic without a message").to_owned()
 }
 
 /// Puts, reserves and deletes a job. The connection must use and watch its own tube.
@@ -95,13 +95,13 @@ pub fn cycle_in_parts(wire: &mut Wire) {
     wire.send([&[b'w'; SIZE][..], b"\r\n"].concat());
     let line = wire.line();
     let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
-    finish_cycle(wire, id.unwrap_or_else(|| panic!("a put: {line}")));
+    finish_cycle(wire, id.unwrap_or_else(|| panic!("reply to put: {line}")));
 }
 
 fn finish_cycle(wire: &mut Wire, id: u64) {
     wire.send("reserve\r\n");
     let (reserved, _) = wire.job();
-    assert_eq!(reserved, id, "somebody else's job");
+    assert_eq!(reserved, id, "another client's job was reserved");
     wire.ask(&format!("delete {id}"), "DELETED");
 }
 

@@ -62,14 +62,14 @@ fn run_flooder(mut stream: &TcpStream, id: u64, stop: &AtomicBool) -> usize {
         scope.spawn(move || {
             let mut stream = stream;
             while !stop.load(Ordering::SeqCst) && sent.send(()).is_ok() {
-                stream.write_all(commands.as_bytes()).expect("a connection that takes bytes");
+                stream.write_all(commands.as_bytes()).expect("an open connection");
             }
         });
         let mut answer = vec![0; replies.len()];
         let mut count = 0;
         while received.recv().is_ok() {
             stream.read_exact(&mut answer).expect("replies");
-            assert_eq!(answer, replies.as_bytes(), "other replies than expected");
+            assert_eq!(answer, replies.as_bytes(), "unexpected replies");
             count += PAIRS;
         }
         count
@@ -85,9 +85,9 @@ pub fn large_bodies_hashed(trial: &mut Trial) {
     let mut body = [b"attack\0-\0".as_slice(), &vec![b'x'; SIZE]].concat();
     trial.beside(&daemon, |trial| {
         for number in 0..3 {
-            *body.last_mut().expect("bytes") = number;
+            *body.last_mut().expect("a nonempty body") = number;
             let head = [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &(body.len() as u32).to_be_bytes()].concat();
-            attacker.write_all(&head).and_then(|()| attacker.write_all(&body)).expect("a connection that takes bytes");
+            attacker.write_all(&head).and_then(|()| attacker.write_all(&body)).expect("an open connection");
             let mut reply = [0; 12];
             attacker.read_exact(&mut reply).expect("a reply");
             trial.same("the reply", &reply[..8], b"\0RES\0\0\0\x08");
@@ -97,5 +97,5 @@ pub fn large_bodies_hashed(trial: &mut Trial) {
     });
     trial.same("jobs", crate::traffic::tube_figure(&daemon, "attack", "current-jobs-ready"), 3);
     let rss = daemon.rss();
-    trial.check(rss < 280 * MIB, || format!("{} MiB for 180 MB", rss / MIB));
+    trial.check(rss < 280 * MIB, || format!("{} MiB of memory for 180 MB of jobs", rss / MIB));
 }

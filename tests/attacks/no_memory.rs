@@ -38,12 +38,12 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
     let Ok((_, refused)) = put else {
         // If the put caused a crash, the process may still exist for a moment after the connection is closed.
         std::thread::sleep(std::time::Duration::from_millis(200));
-        let state = if daemon.runs() { "runs" } else { "has died" };
-        trial.check(false, || format!("a producer was cut off; the program {state}: {}", last_words(&daemon)));
+        let state = if daemon.runs() { "still runs" } else { "has exited" };
+        trial.check(false, || format!("a producer was disconnected; the program {state}: {}", last_words(&daemon)));
         return;
     };
     trial.note(format!("{} jobs, then OUT_OF_MEMORY", count - refused));
-    trial.check(refused > 0, || "nothing was refused".to_owned());
+    trial.check(refused > 0, || "no put was refused".to_owned());
     // Workers and observers must be served although memory is exhausted.
     let mut client = daemon.client();
     let ready = figure(&mut client, "stats", "current-jobs-ready");
@@ -55,7 +55,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
         worker.ask(&format!("delete {id}"), "DELETED");
     }
     let mut producer = Wire::to(&daemon);
-    wait_until("a put is taken again", || {
+    wait_until("a put is accepted again", || {
         producer.send(crate::wire::put(body, 60));
         producer.line().starts_with("INSERTED")
     });
@@ -64,6 +64,6 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
     pipeline(&stream, pieces(HELD, |_| b"reserve-with-timeout 0\r\n".to_vec()), HELD * 2, |_| {});
     drop(stream);
     wait_until("the jobs are ready again", || figure(&mut client, "stats", "current-jobs-reserved") == 0);
-    trial.same("ready after all", figure(&mut client, "stats", "current-jobs-ready"), ready - 99);
-    trial.check(daemon.runs(), || "it has died".to_owned());
+    trial.same("ready at the end", figure(&mut client, "stats", "current-jobs-ready"), ready - 99);
+    trial.check(daemon.runs(), || "the program has exited".to_owned());
 }

@@ -16,10 +16,10 @@ pub fn after_a_hang_up(trial: &mut Trial) {
     assert_eq!((holder.job().0, holder.job().0), (1, 2));
     waiter.send("reserve\r\n");
     let waiting = || crate::wire::stat(&daemon, "current-waiting") == 1;
-    crate::daemon::wait_until("it waits", waiting);
+    crate::daemon::wait_until("the client waits", waiting);
     drop(holder);
     let (_, body) = waiter.job();
-    trial.same("served", String::from_utf8_lossy(&body).into_owned(), "urgent".to_owned());
+    trial.same("the reserved job", String::from_utf8_lossy(&body).into_owned(), "urgent".to_owned());
 }
 
 /// A put and a release with the same delay arrive in one packet. The first command's job must become ready first.

@@ -25,7 +25,7 @@ pub fn dead_letters(trial: &mut Trial) {
         wait_for_figure(&daemon, "dead", "current-jobs-buried", MANY)
     });
     trial.note(format!("all buried after {} ms", took.as_millis()));
-    trial.same("left", tube_figure(&daemon, "attack", "current-jobs-reserved"), 0);
+    trial.same("still reserved", tube_figure(&daemon, "attack", "current-jobs-reserved"), 0);
 }
 
 /// Deletes the last member of a group while [`MANY`] jobs wait for the group.
@@ -40,7 +40,7 @@ pub fn dependents(trial: &mut Trial) {
     });
     trial.note(format!("all released after {} ms", took.as_millis()));
     let ids = reserve_all(&daemon.tcp(), "attack", MANY);
-    trial.check(ids.first() == Some(&first) && ids.is_sorted(), || "jobs were released in another order".to_owned());
+    trial.check(ids.first() == Some(&first) && ids.is_sorted(), || "jobs were released in the wrong order".to_owned());
 }
 
 /// Creates [`SCHEDULES`] schedules that are due at the same time every second.
@@ -49,7 +49,7 @@ pub fn schedules(trial: &mut Trial) {
     put_each(&daemon, SCHEDULES, "attack", |number| format!("every:1 idp:s{number}"));
     let runs = |daemon: &Daemon| stat(daemon, "total-jobs");
     trial.beside(&daemon, |_| {
-        wait_until("each has put a copy", || {
+        wait_until("each schedule has put a copy", || {
             std::thread::sleep(Duration::from_millis(20));
             runs(&daemon) >= 2 * SCHEDULES
         });
@@ -67,7 +67,7 @@ fn put_each(daemon: &Daemon, count: u64, tube: &str, tags: impl Fn(u64) -> Strin
     let mut first = None;
     pipeline(&stream, pieces(count, put), count, |line| {
         let id = line.strip_prefix("INSERTED ").and_then(|rest| rest.split(' ').next()?.parse().ok());
-        first = first.or(Some(id.unwrap_or_else(|| panic!("a put: {line}"))));
+        first = first.or(Some(id.unwrap_or_else(|| panic!("reply to put: {line}"))));
     });
     first.expect("a job")
 }

@@ -46,7 +46,7 @@ fn times(times: Option<Times>) -> String {
 
 fn memory(memory: Option<Memory>) -> String {
     memory.map_or("-".to_owned(), |Memory { start, peak, after }| {
-        let after = after.map_or("died".to_owned(), |after| (after / MIB).to_string());
+        let after = after.map_or("exited".to_owned(), |after| (after / MIB).to_string());
         format!("{} {} {after}", start / MIB, peak / MIB)
     })
 }
@@ -59,7 +59,7 @@ pub fn print(results: &[Result]) {
         let (before, during) = (times(ours.before), times(ours.during));
         println!("{:5} {:54} {before:>20} {during:>20} {peer:>20}", row.code, row.attack);
     }
-    println!("\nResident memory in MiB: before the attack, at most, afterwards\n");
+    println!("\nResident memory in MiB: before the attack, peak, afterwards\n");
     println!("{:5} {:54} {:>20} {:>20}", "", "", "beanpole", "beanstalkd");
     for Result { row, ours, peer } in results.iter().filter(|result| result.ours.memory.is_some()) {
         let peer = memory(peer.as_ref().and_then(|peer| peer.memory));
@@ -68,7 +68,7 @@ pub fn print(results: &[Result]) {
     println!("\nRows\n");
     for result in results {
         println!("{}", result.line());
-        println!("      must hold: {}", result.row.holds);
+        println!("      expected: {}", result.row.holds);
         seen("beanpole", &result.ours);
         if let Some(peer) = &result.peer {
             seen("beanstalkd", peer);
@@ -81,6 +81,6 @@ fn seen(who: &str, seen: &Seen) {
         println!("      {who}: {}", seen.notes.join("; "));
     }
     for problem in &seen.problems {
-        println!("      {who} does NOT hold: {}", problem.trim());
+        println!("      {who} FAILED: {}", problem.trim());
     }
 }

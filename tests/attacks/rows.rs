@@ -19,9 +19,9 @@ const fn row(code: &'static str, attack: &'static str, holds: &'static str, peer
     Row { code, attack, holds, peer, run }
 }
 
-const BOUNDED: &str = "memory is bounded and comes back; others put, reserve and delete";
-const FULL: &str = "OUT_OF_MEMORY; it lives; workers reserve and delete, and then puts are taken again";
-const SERVED: &str = "it is answered rightly; others are served meanwhile";
+const BOUNDED: &str = "memory is bounded and then released; others put, reserve and delete";
+const FULL: &str = "OUT_OF_MEMORY; the program survives; workers reserve and delete; then puts are accepted again";
+const SERVED: &str = "the reply is correct; others are served meanwhile";
 const KICKED: &str = "KICKED with the count; all are ready, in order; others are served meanwhile";
 
 #[rustfmt::skip]
@@ -32,38 +32,38 @@ pub const ROWS: &[Row] = &[
     row("M3b", "puts of 100 bytes under ulimit -v 409600", FULL, false, no_memory::small_jobs),
     row("M3c", "60,000 bytes, --max-memory 4G, ulimit -v 409600", FULL, false, no_memory::large_jobs_with_a_limit),
     row("M3d", "100 bytes, --max-memory 4G, ulimit -v 409600", FULL, false, no_memory::small_jobs_with_a_limit),
-    row("M4a", "puts announce all memory and send nothing of it", BOUNDED, true, bodies::announced),
-    row("M4b", "Gearman packets announce all memory", BOUNDED, false, bodies::announced_to_gearman),
-    row("M5", "300 clients that read nothing, without limits, leave", "memory comes back", true, unread::replies_without_a_limit),
-    row("M6", "40 Workq results of 1 MiB that nobody waits for", "memory for one copy each, and it comes back", false, bodies::results),
+    row("M4a", "puts announce more bytes than memory and send none", BOUNDED, true, bodies::announced),
+    row("M4b", "Gearman packets announce more bytes than memory", BOUNDED, false, bodies::announced_to_gearman),
+    row("M5", "300 clients read nothing and disconnect; no limits", "memory is released", true, unread::replies_without_a_limit),
+    row("M6", "40 Workq results of 1 MiB that no client collects", "memory holds one copy of each and is then released", false, bodies::results),
     row("M8", "1,000 clients in reserve pipeline 256 KiB each", BOUNDED, true, unread::read_ahead),
     row("M9", "4,000 clients send half of a body of 60 KB", BOUNDED, true, bodies::half_sent),
-    row("M10", "a Gearman worker tells 3,000 who read nothing", "no put is refused; those who do not read are dropped", false, unread::news),
-    row("M11", "Gearman data of 20 MB that nobody reads", BOUNDED, false, unread::large_packets),
-    row("M12", "jobs of 1.1, 4.2 and 9 KB, most deleted, then 60 KB", "memory is bounded; when they are gone, puts are taken again", false, bodies::holes),
+    row("M10", "Gearman results for 3,000 clients that read nothing", "no put is refused; clients that do not read are dropped", false, unread::news),
+    row("M11", "Gearman data of 20 MB that no client reads", BOUNDED, false, unread::large_packets),
+    row("M12", "jobs of 1.1, 4.2 and 9 KB, most deleted, then 60 KB", "memory is bounded; after all jobs are deleted, puts are accepted again", false, bodies::holes),
     row("T1", "kick of 1 M delayed jobs", KICKED, true, bursts::kick),
     row("T2", "kick of 400 k delayed jobs with -b -F", KICKED, true, bursts::kick_with_a_binlog),
-    row("T3", "hang-up with 1 M reserved jobs", "all are ready again, by priority and id; others are served", true, bursts::hang_up_with_jobs),
-    row("T4", "hang-up with 3 x 90,000 watched tubes", "the tubes go; others are served", false, bursts::hang_up_with_tubes),
+    row("T3", "hang-up with 1 M reserved jobs", "all are ready again, by priority and ID; others are served", true, bursts::hang_up_with_jobs),
+    row("T4", "hang-up with 3 x 90,000 watched tubes", "the tubes are removed; others are served", false, bursts::hang_up_with_tubes),
     row("T5", "200 x reserve-with-timeout 0 over 90,000 tubes", SERVED, false, scans::reserve_over_many_tubes),
     row("T6", "Workq lease over 99,000 new names", SERVED, false, scans::lease_over_new_names),
     row("T7", "Workq inspect of 1 of 1 M scheduled jobs", SERVED, false, scans::inspect_one_of_many),
-    row("T8", "500 k times to run end beside a flood of touch", "all are ready; others are served", false, bursts::expiry_beside_touches),
+    row("T8", "500 k reservations expire during a flood of touch", "all are ready; others are served", false, bursts::expiry_beside_touches),
     row("T9", "list-tubes of 300 k tubes of 198 bytes", "each tube once; others are served", false, scans::list_long_names),
     row("T10", "Gearman jobs of 60 MB with the unique name -", SERVED, false, floods::large_bodies_hashed),
     row("T11a", "one client pipelines reserve-job and release", SERVED, true, floods::one_flooder),
     row("T11b", "eight clients pipeline reserve-job and release", SERVED, true, floods::eight_flooders),
     row("T12a", "syncs take 500 ms, -f 50; a bystander peeks", "peeks are answered; every put is kept", false, slow_disk::syncs),
     row("T12b", "the same with segments of 64 KiB", "peeks are answered; every put is kept", false, slow_disk::segments),
-    row("T13", "the put itself: its worker watches 30,000 tubes", "the worker gets each job", true, scans::hand_over_to_a_watcher_of_many),
-    row("T14", "one body of 400 MB with -b; a bystander peeks", "INSERTED; two copies at most in memory; others are served", true, slow_disk::huge_body),
+    row("T13", "put for a worker that watches 30,000 tubes", "the worker gets each job", true, scans::hand_over_to_a_watcher_of_many),
+    row("T14", "one body of 400 MB with -b; a bystander peeks", "INSERTED; at most two copies in memory; others are served", true, slow_disk::huge_body),
     row("T15", "hang-up with 1 M jobs on their last try", "all are dead letters; others are served", false, related::dead_letters),
-    row("T16", "delete of what 1 M jobs wait for", "all are released, in order; others are served", false, related::dependents),
-    row("T17", "100 k schedules of one second", "each puts one copy; others are served", false, related::schedules),
-    row("O1", "hang-up with an urgent and a dull job", "who waits gets the urgent one", true, order::after_a_hang_up),
-    row("O2", "put and release with one delay in one packet", "peek-delayed gives what was said first", true, order::two_delays_in_one_packet),
-    row("O3a", "one address takes all connections it can", "it has its share; another address is served", false, access::one_address),
+    row("T16", "delete of the group member that 1 M jobs wait for", "all are released, in order; others are served", false, related::dependents),
+    row("T17", "100 k schedules with an interval of one second", "each puts one copy; others are served", false, related::schedules),
+    row("O1", "hang-up with an urgent and a less urgent job", "the waiting client gets the more urgent job", true, order::after_a_hang_up),
+    row("O2", "put and release with one delay in one packet", "peek-delayed returns the job of the first command", true, order::two_delays_in_one_packet),
+    row("O3a", "one address opens too many connections", "it gets its share; another address is served", false, access::one_address),
     row("O3b", "all connections are taken", "the operator's Unix socket is served", false, access::operator),
-    row("O3c", "connections that say nothing, --idle-timeout 1", "they are closed; those who wait or talk are not", false, access::idle),
-    row("O5", "30 clients under ulimit -n 20", "each is answered", true, access::few_files),
+    row("O3c", "silent connections, --idle-timeout 1", "they are closed; waiting and active connections are not", false, access::idle),
+    row("O5", "30 clients under ulimit -n 20", "each client gets a reply", true, access::few_files),
 ];

@@ -37,7 +37,7 @@ pub fn lease_over_new_names(trial: &mut Trial) {
         }
     });
     drop(attacker);
-    wait_until("the tubes have gone", || crate::wire::stat(&daemon, "current-tubes") < 10);
+    wait_until("the tubes are removed", || crate::wire::stat(&daemon, "current-tubes") < 10);
 }
 
 /// Repeatedly lists one Workq job while a large number of jobs are scheduled.
@@ -49,7 +49,7 @@ pub fn inspect_one_of_many(trial: &mut Trial) {
     trial.beside(&daemon, |trial| {
         for offset in [0, 1, MANY / 2, MANY - 1] {
             attacker.send(format!("inspect scheduled-jobs attack {offset} 1\r\n"));
-            trial.same("the answer", attacker.line(), "+OK 1".to_owned());
+            trial.same("the reply", attacker.line(), "+OK 1".to_owned());
             let head = attacker.line();
             let lines: usize = head.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a number of lines");
             (0..lines).for_each(|_| drop(attacker.line()));
@@ -72,7 +72,7 @@ pub fn list_long_names(trial: &mut Trial) {
     trial.same("tubes listed twice", listed.len() - known.len(), 0);
     let missing = (0..MANY).filter(|number| !known.contains(&*name(*number))).count();
     trial.same("tubes not listed", missing, 0);
-    trial.check(known.contains("default") && known.contains("bystander"), || "the others are missing".to_owned());
+    trial.check(known.contains("default") && known.contains("bystander"), || "other tubes are missing".to_owned());
 }
 
 /// Puts a job for a waiting client that watches a large number of tubes. Measures the duration of the put.

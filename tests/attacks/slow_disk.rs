@@ -32,7 +32,7 @@ pub fn segments(trial: &mut Trial) {
 fn slow(trial: &mut Trial, segment_size: u64) {
     let folder = Folder::new();
     let path = folder.file("binlog");
-    std::fs::create_dir(&path).expect("a folder for a binlog");
+    std::fs::create_dir(&path).expect("a directory for the binlog");
     let (disk, controls) = Disk::new(&path);
     let log = BinlogSettings::new(segment_size, SyncMode::Every(50));
     let server = Server::with_storage(
@@ -90,8 +90,8 @@ pub fn huge_body(trial: &mut Trial) {
     const SIZE: usize = 400_000_000;
     let folder = Folder::new();
     let path = folder.file("binlog");
-    std::fs::create_dir(&path).expect("a folder for a binlog");
-    let binlog = ["-b", path.to_str().expect("a plain path"), "-z", "1073741824"];
+    std::fs::create_dir(&path).expect("a directory for the binlog");
+    let binlog = ["-b", path.to_str().expect("a UTF-8 path"), "-z", "1073741824"];
     // beanstalkd stores a job in a single file, so its files must be larger for this body.
     let sized = [&binlog[..], if trial.ours { &[] } else { &["-s", "536870912"] }].concat();
     let daemon = trial.start(&sized, &["-t", "1"]);
@@ -109,14 +109,16 @@ pub fn huge_body(trial: &mut Trial) {
         attacker.line()
     });
     let (samples, problem) = producer.finish();
-    trial.check(problem.is_none(), || format!("a producer: {}", problem.unwrap_or_default()));
-    trial
-        .note(format!("puts beside it at most {:.1} ms", Times::of(samples).expect("a put").worst.as_secs_f64() * 1e3));
+    trial.check(problem.is_none(), || format!("a producer failed: {}", problem.unwrap_or_default()));
+    trial.note(format!(
+        "other puts took at most {:.1} ms",
+        Times::of(samples).expect("a put").worst.as_secs_f64() * 1e3
+    ));
     let peak = daemon.peak_rss();
-    trial.note(format!("{:.1} x its size in memory at most", (peak - start) as f64 / SIZE as f64));
-    trial.check(reply.starts_with("INSERTED "), || format!("the reply: {reply}"));
+    trial.note(format!("at most {:.1} x its size in memory", (peak - start) as f64 / SIZE as f64));
+    trial.check(reply.starts_with("INSERTED "), || format!("unexpected reply: {reply}"));
     // The server needs memory for the body, and for a copy in the log's write buffer.
-    trial.check(peak < start + 2 * SIZE as u64 + 32 * MIB, || format!("{} MiB at most", peak / MIB));
+    trial.check(peak < start + 2 * SIZE as u64 + 32 * MIB, || format!("a peak of {} MiB", peak / MIB));
     let id = reply.split(' ').nth(1).unwrap_or_default();
     attacker.ask(&format!("delete {id}"), "DELETED");
 }

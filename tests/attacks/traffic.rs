@@ -71,7 +71,7 @@ impl Jobs<'_> {
             match line.strip_prefix("INSERTED ") {
                 Some(id) => first = first.or_else(|| id.parse().ok()),
                 None if line == "OUT_OF_MEMORY" => refused += 1,
-                None => assert!(line.starts_with("USING"), "a put: {line}"),
+                None => assert!(line.starts_with("USING"), "unexpected reply: {line}"),
             }
         });
         (first, refused)
@@ -108,7 +108,7 @@ pub fn pipeline(
             line.clear();
             let length = reader.read_until(b'\n', &mut line).unwrap_or_else(|error| panic!("reply {number}: {error}"));
             assert!(length > 0, "the connection ended at reply {number} of {lines}");
-            each(std::str::from_utf8(&line).expect("text").trim_end());
+            each(std::str::from_utf8(&line).expect("valid UTF-8").trim_end());
         }
         drop(end);
     });
@@ -133,7 +133,7 @@ pub fn reserve_all(stream: &TcpStream, tube: &str, count: u64) -> Vec<u64> {
     let reserves = pieces(count, |_| b"reserve-with-timeout 0\r\n".to_vec());
     pipeline(stream, setting.chain(reserves), 2 + 2 * count, |line| {
         if let Some(rest) = line.strip_prefix("RESERVED ") {
-            ids.push(rest.split(' ').next().and_then(|id| id.parse().ok()).expect("an id"));
+            ids.push(rest.split(' ').next().and_then(|id| id.parse().ok()).expect("an ID"));
         } else {
             assert!(line.starts_with("WATCHING") || line == "x", "{line} after {} jobs", ids.len());
         }
@@ -153,7 +153,7 @@ pub fn wait_for_figure(daemon: &Daemon, tube: &str, key: &str, wanted: u64) -> D
         if seen == wanted {
             return began.elapsed();
         }
-        assert!(began.elapsed() < PATIENCE, "{key} of {tube} is {seen} and not {wanted}");
+        assert!(began.elapsed() < PATIENCE, "{key} of {tube} is {seen} instead of {wanted}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

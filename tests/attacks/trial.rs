@@ -99,7 +99,7 @@ impl Trial {
     }
 
     pub fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, seen: T, expected: T) {
-        self.check(seen == expected, || format!("{what}: {seen:?} and not {expected:?}"));
+        self.check(seen == expected, || format!("{what}: {seen:?} instead of {expected:?}"));
     }
 
     pub fn note(&mut self, note: String) {
@@ -119,8 +119,8 @@ impl Trial {
         let result = attack(self);
         let (samples, problem) = bystander.finish();
         self.seen.during = Times::of(samples);
-        self.check(self.seen.during.is_some(), || "a bystander was not served at all".to_owned());
-        self.check(problem.is_none(), || format!("a bystander: {}", problem.unwrap_or_default()));
+        self.check(self.seen.during.is_some(), || "the bystander was not served at all".to_owned());
+        self.check(problem.is_none(), || format!("the bystander failed: {}", problem.unwrap_or_default()));
         result
     }
 
@@ -136,14 +136,14 @@ impl Trial {
         let mut memory = sampler.finish();
         memory.after = memory.after.filter(|_| daemon.runs());
         self.seen.memory = Some(memory);
-        self.check(memory.after.is_some(), || format!("it has died: {}", last_words(daemon)));
+        self.check(memory.after.is_some(), || format!("the program has exited: {}", last_words(daemon)));
         // beanstalkd has no memory limit.
         if let Some(limit) = max_memory.map(|limit| limit + BEYOND).filter(|_| self.ours) {
-            let excess = || format!("it took {} MiB, more than {}", memory.peak / MIB, limit / MIB);
+            let excess = || format!("the program used {} MiB, more than {}", memory.peak / MIB, limit / MIB);
             self.check(memory.peak <= limit, excess);
         }
         let (after, limit) = (memory.after.unwrap_or(0), start + REMAINS);
-        self.check(after <= limit, || format!("it still has {} MiB, more than {}", after / MIB, limit / MIB));
+        self.check(after <= limit, || format!("the program still uses {} MiB, more than {}", after / MIB, limit / MIB));
     }
 
     /// Records a panic as a problem, so that earlier measurements are kept.
@@ -182,7 +182,7 @@ impl Trial {
             std::thread::sleep(Duration::from_millis(20));
         }
         let (_, problem) = bystander.finish();
-        self.check(problem.is_none(), || format!("a bystander afterwards: {}", problem.unwrap_or_default()));
+        self.check(problem.is_none(), || format!("a later bystander failed: {}", problem.unwrap_or_default()));
     }
 }
 
@@ -232,7 +232,7 @@ impl MemorySampler {
 
     fn finish(self) -> Memory {
         self.stop.store(true, Ordering::SeqCst);
-        self.thread.join().expect("a thread that reads")
+        self.thread.join().expect("no panic")
     }
 }
 

@@ -33,9 +33,9 @@ fn unread_replies(trial: &mut Trial, daemon: &Daemon, readers: usize, max_memory
         trial.beside(daemon, |trial| {
             let mut crowd = Clients::open(daemon, readers, Some(4096));
             let taken = crowd.push(&b"peek-ready\r\n".repeat(EACH));
-            trial.note(format!("{} commands taken of each", taken / 12 / readers));
+            trial.note(format!("{} commands accepted from each", taken / 12 / readers));
             trial.wait_until_idle(daemon);
-            trial.note(format!("{} connections ended", crowd.ended));
+            trial.note(format!("{} connections closed", crowd.ended));
         });
     });
 }
@@ -51,7 +51,7 @@ pub fn watch_lists(trial: &mut Trial) {
             let mut connections = Vec::new();
             for number in 0..CONNECTIONS {
                 let watched = catch_unwind(AssertUnwindSafe(|| watch_many(&daemon, WATCHES, &mut refused)));
-                trial.check(watched.is_ok(), || format!("connection {number} was cut off"));
+                trial.check(watched.is_ok(), || format!("connection {number} was closed"));
                 let Ok(connection) = watched else { break };
                 connections.push(connection);
             }
@@ -79,11 +79,11 @@ pub fn read_ahead(trial: &mut Trial) {
             let mut crowd = Clients::open(&daemon, WAITING, None);
             crowd.push(b"reserve\r\n");
             let taken = crowd.push(&b"list-tube-used\r\n".repeat(16_384));
-            trial.note(format!("{} KiB taken of each", taken / WAITING / 1024));
+            trial.note(format!("{} KiB accepted from each", taken / WAITING / 1024));
             trial.wait_until_idle(&daemon);
-            trial.same("connections ended", crowd.ended, 0);
+            trial.same("connections closed", crowd.ended, 0);
             let waiting = crate::wire::stat(&daemon, "current-waiting");
-            trial.check(waiting >= WAITING as u64, || format!("{waiting} wait"));
+            trial.check(waiting >= WAITING as u64, || format!("only {waiting} clients wait"));
         });
     });
 }
@@ -106,10 +106,10 @@ fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut worker = connect_to(daemon, "Gearman");
     worker.write_all(&[packet(CAN_DO, &[function]), packet(GRAB_JOB, &[])].concat()).expect("a connection");
     let mut head = [0; 12];
-    worker.read_exact(&mut head).expect("an answer");
-    assert_eq!(head[4..8], JOB_ASSIGN.to_be_bytes(), "a job");
+    worker.read_exact(&mut head).expect("a packet");
+    assert_eq!(head[4..8], JOB_ASSIGN.to_be_bytes(), "expected a job");
     let mut data = vec![0; u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize];
-    worker.read_exact(&mut data).expect("the rest of it");
+    worker.read_exact(&mut data).expect("the rest of the packet");
     let handle = data.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
     (worker, handle)
 }
@@ -129,11 +129,11 @@ pub fn news(trial: &mut Trial) {
             let data = packet(WORK_DATA, &[&handle, &[b'y'; 60_000]]);
             let mut sent = 0;
             while dropped() < CLIENTS && sent < MAX_RESULTS {
-                worker.write_all(&data).expect("a connection that takes bytes");
+                worker.write_all(&data).expect("an open connection");
                 sent += 1;
             }
             trial.same("clients dropped", dropped(), CLIENTS);
-            trial.note(format!("told {sent} times"));
+            trial.note(format!("{sent} results sent"));
         });
     });
 }
