@@ -73,9 +73,9 @@ fn waiting_workers_are_served_in_order() {
         producer.expect(&format!("INSERTED {number}"));
     }
     let all = cpu_micros(&mut observer) - before;
-    println!("beside {count} waiting workers a new producer's first job cost {first:.0} µs, all jobs {all:.0} µs");
+    println!("with {count} waiting workers, a producer's first job cost {first:.0} µs, and all jobs {all:.0} µs");
     // The first job may cost as much processor time as 100 average jobs, plus 5 ms for the statistics commands.
-    assert!(first < 100.0 * all / count as f64 + 5000.0, "{first:.0} µs for the first of {count}, {all:.0} for all");
+    assert!(first < 100.0 * all / count as f64 + 5000.0, "{first:.0} µs for the first of {count}, {all:.0} µs for all");
     for (worker, number) in workers.iter_mut().zip(1..) {
         assert_eq!(worker.job(), (number, number.to_string().into_bytes()));
     }
@@ -92,20 +92,17 @@ fn silent_connections_use_memory_but_no_processor_time() {
     served(&daemon);
     let empty = daemon.rss();
     let _idle: Vec<TcpStream> = (0..idle).map(|_| daemon.tcp()).collect();
-    wait_until("all are connected", || stat(&daemon, "current-connections") > idle as u64);
+    wait_until("all clients are connected", || stat(&daemon, "current-connections") > idle as u64);
     let with_idle = daemon.rss();
     let mut workers: Vec<Wire> = (0..waiting).map(|_| Wire::to(&daemon)).collect();
     workers.iter_mut().for_each(|worker| worker.send("reserve\r\n"));
-    wait_until("all wait", || stat(&daemon, "current-waiting") == waiting as u64);
+    wait_until("all workers wait", || stat(&daemon, "current-waiting") == waiting as u64);
     let with_all = daemon.rss();
     let each = |more: u64, less: u64, count: usize| (more - less.min(more)) / count as u64;
     println!("an idle connection costs {} bytes of RSS", each(with_idle, empty, idle));
     println!("a connection blocked in reserve costs {} bytes of RSS", each(with_all, with_idle, waiting));
     let [few, many] = costs([&alone, &daemon], "active");
-    println!(
-        "put, reserve or delete: {few:.2} µs, beside {count} silent connections {many:.2} µs: x {:.2}",
-        many / few
-    );
+    println!("put, reserve or delete: {few:.2} µs, with {count} silent connections {many:.2} µs: x {:.2}", many / few);
     // The factor of 4 tolerates a busy machine. A cost proportional to the number of connections would be many times
     // larger.
     assert!(many <= 4.0 * few);
@@ -143,7 +140,7 @@ fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
         let now = Instant::now();
         let job: usize = String::from_utf8_lossy(&body).parse().expect("a number");
         let after = now.checked_duration_since(deadlines[job]);
-        late.push(after.unwrap_or_else(|| panic!("job {job} came {:?} early", deadlines[job] - now)));
+        late.push(after.unwrap_or_else(|| panic!("job {job} was reserved {:?} too early", deadlines[job] - now)));
         other.send(format!("delete {id}\r\nreserve-with-timeout 200\r\n"));
         other.expect("DELETED");
     }
@@ -161,13 +158,13 @@ fn every_reservation_expires_in_time() {
         let daemon = &daemon;
         let holders: Vec<_> =
             (0..HOLDERS).map(|number| scope.spawn(move || hold_and_lose(daemon, number, JOBS))).collect();
-        holders.into_iter().flat_map(|holder| holder.join().expect("a holder")).collect()
+        holders.into_iter().flat_map(|holder| holder.join().expect("no panic")).collect()
     });
     late.sort_unstable();
     assert_eq!(late.len(), HOLDERS * JOBS);
     assert!(stat(&daemon, "job-timeouts") >= late.len() as u64);
     let [half, most, all] = [500, 990, 1000].map(|share| per_mille(&late, share));
-    println!("{} times to run ended: late by {half:?} (50 %), {most:?} (99 %), {all:?} (100 %)", late.len());
+    println!("{} reservations expired: late by {half:?} (50 %), {most:?} (99 %), {all:?} (100 %)", late.len());
     at_rest(&daemon);
 }
 
@@ -236,7 +233,7 @@ fn costs_do_not_depend_on_the_number_of_tubes() {
     all(&mut watcher, (0..OTHER_TUBES).map(|number| format!("watch other{number}\r\n")), 1);
     assert!(stat(&many, "current-tubes") > OTHER_TUBES as u64);
     let [few, many] = costs([&few, &many], "active");
-    println!("put, reserve or delete: {few:.2} µs, beside {OTHER_TUBES} other tubes {many:.2} µs: x {:.2}", many / few);
+    println!("put, reserve or delete: {few:.2} µs, with {OTHER_TUBES} other tubes {many:.2} µs: x {:.2}", many / few);
     // The factor of 4 tolerates a busy machine. A cost proportional to the number of tubes would be many times larger.
     assert!(many <= 4.0 * few);
 }
@@ -256,7 +253,7 @@ fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let mut costs: Vec<f64> = (0..10).map(cost).collect();
     let halves = [&costs[..5], &costs[5..]].map(|half| half.iter().sum::<f64>());
     let [few, more] = halves;
-    println!("{what} creates {} tubes in {few:.0} µs of processor time, as many more in {more:.0} µs", OTHER_TUBES / 2);
+    println!("{what} creates {} tubes in {few:.0} µs of CPU time, as many again in {more:.0} µs", OTHER_TUBES / 2);
     assert!(stat(&daemon, "current-tubes") > OTHER_TUBES as u64);
     costs[..3].sort_by(f64::total_cmp);
     costs[7..].sort_by(f64::total_cmp);
@@ -266,7 +263,7 @@ fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
 }
 
 #[test]
-fn creating_tubes_costs_the_same_however_many_there_are() {
+fn the_cost_of_creating_tubes_does_not_grow_with_their_number() {
     let _alone = alone();
     creates("watch", 1, |number| format!("watch t{number}\r\n"));
     // Only the job keeps the tube in existence after the client uses another tube.
@@ -274,7 +271,7 @@ fn creating_tubes_costs_the_same_however_many_there_are() {
 }
 
 fn own_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every Linux has").into()
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the thread's CPU clock").into()
 }
 
 /// Returns the processor time for disconnecting many clients that wait for one result, in the order that `order` sets.
@@ -283,7 +280,7 @@ fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let now = Time::from_nanos(1);
     let producer = engine.connect();
     let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() };
-    let job = engine.put(producer, new, now).expect("room for a job");
+    let job = engine.put(producer, new, now).expect("a job");
     let mut clients: Vec<ClientId> = (0..IDLE).map(|_| engine.connect_as(ReservePolicy::Lease)).collect();
     for &client in &clients {
         assert!(matches!(engine.wait_outcome(client, Some(job), Span::from_secs(60), now), Awaited::Waiting));
@@ -298,6 +295,6 @@ fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
 fn disconnecting_outcome_waiters_costs_the_same_in_any_order() {
     let _alone = alone();
     let (first, last) = (leaving(|_| {}), leaving(|clients| clients.reverse()));
-    println!("{IDLE} clients who wait for one outcome go: the first one first {first:?}, the last one first {last:?}");
+    println!("disconnecting {IDLE} clients that wait for one outcome: {first:?} in order, {last:?} in reverse order");
     assert!(last < first * 10 + Duration::from_millis(50));
 }

@@ -48,13 +48,13 @@ fn account(server: &Daemon) -> Option<u64> {
 
 fn serves(server: &Daemon) {
     let mut client = server.client();
-    client.use_tube("health").expect("an answer");
-    client.watch("health").expect("an answer");
-    client.ignore("default").expect("an answer");
+    client.use_tube("health").expect("a reply");
+    client.watch("health").expect("a reply");
+    client.ignore("default").expect("a reply");
     let id = client.put(b"well", 0, 0, 60).expect("a job");
-    let job = client.reserve(Some(10)).expect("an answer").expect("a job");
+    let job = client.reserve(Some(10)).expect("a reply").expect("a job");
     assert_eq!((job.id, job.body.as_slice()), (id, b"well".as_slice()));
-    client.delete(id).expect("a job of ours");
+    client.delete(id).expect("the job is deleted");
 }
 
 /// Runs `misfortune`. Afterwards, the server's resource usage must be close to its previous values.
@@ -64,9 +64,9 @@ fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     let start = Instant::now();
     misfortune();
     serves(server);
-    wait_until("the descriptors are given back", || server.open_files() <= before.files);
-    wait_until("the memory is given back", || server.rss() <= before.rss * 13 / 10 + SLACK);
-    wait_until("what clients take is given back", || {
+    wait_until("the descriptors are closed", || server.open_files() <= before.files);
+    wait_until("the memory is released", || server.rss() <= before.rss * 13 / 10 + SLACK);
+    wait_until("the memory for clients is released", || {
         account(server).is_some_and(|account| account <= before.account + TABLES)
     });
     let rests = || {
@@ -74,9 +74,9 @@ fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
         std::thread::sleep(Duration::from_millis(300));
         server.cpu_time() - used < Duration::from_millis(100)
     };
-    wait_until("it rests", rests);
+    wait_until("the server is idle", rests);
     let after = health(server);
-    assert_eq!(after.threads, before.threads, "{what}: threads");
+    assert_eq!(after.threads, before.threads, "{what}: number of threads");
     println!(
         "{what}: {:.1} s; {} to {} KiB, {} descriptors",
         start.elapsed().as_secs_f64(),
@@ -99,17 +99,17 @@ fn stopped(server: &Daemon) {
     client.send(b"put 0 1 1 1\r\ny\r\n").expect("a socket");
     std::thread::sleep(Duration::from_millis(1500));
     server.signal(Signal::SIGCONT);
-    assert!(client.line().expect("an answer").starts_with("INSERTED"));
+    assert!(client.line().expect("a reply").starts_with("INSERTED"));
     drop(others);
     drain(server);
 }
 
 fn drain(server: &Daemon) {
     let mut client = server.client();
-    client.kick(1_000_000).expect("an answer");
-    wait_until("nothing is left", || {
-        while let Some(job) = client.reserve(Some(0)).expect("an answer") {
-            client.delete(job.id).expect("a job of ours");
+    client.kick(1_000_000).expect("a reply");
+    wait_until("no jobs are left", || {
+        while let Some(job) = client.reserve(Some(0)).expect("a reply") {
+            client.delete(job.id).expect("the job is deleted");
         }
         client.figure("stats", "current-jobs-reserved").expect("a figure") == "0"
             && client.figure("stats", "current-jobs-delayed").expect("a figure") == "0"
@@ -155,7 +155,7 @@ fn large_bodies(server: &Daemon, clients: usize, size: usize) {
         })
         .collect();
     for thread in threads {
-        let answer: String = thread.join().expect("a client");
+        let answer: String = thread.join().expect("no panic");
         let known = ["INSERTED", "OUT_OF_MEMORY", "JOB_TOO_BIG", ""];
         assert!(known.iter().any(|known| answer.starts_with(known)), "{answer}");
     }
@@ -166,7 +166,7 @@ fn large_bodies(server: &Daemon, clients: usize, size: usize) {
 fn few_descriptors(server: &Daemon) {
     let few = server.open_files() + 8;
     if !server.limit(&format!("--nofile={few}:")) {
-        return println!("few descriptors: left out, since prlimit(1) is missing");
+        return println!("few descriptors: skipped, because prlimit(1) is missing");
     }
     let streams: Vec<TcpStream> = (0..40).map(|_| server.tcp()).collect();
     for mut stream in &streams {
@@ -202,45 +202,45 @@ fn run(line: &str) -> bool {
 fn a_full_file_system_accepts_deletes_and_recovers() {
     let folder = Folder::new();
     let place = folder.file("full");
-    std::fs::create_dir(&place).expect("a folder");
-    let path = place.to_str().expect("a plain path");
+    std::fs::create_dir(&place).expect("a directory");
+    let path = place.to_str().expect("a UTF-8 path");
     if !root() || !run(&format!("mount -t tmpfs -o size=4m tmpfs {path}")) {
-        return println!("a full file system: left out, since it cannot be mounted without root");
+        return println!("a full file system: skipped, because only root can mount one");
     }
     let log = place.join("log");
-    std::fs::create_dir(&log).expect("a folder");
-    let server = Daemon::start(&["-b", log.to_str().expect("a plain path"), "-f0", "-s", "262144"]);
+    std::fs::create_dir(&log).expect("a directory");
+    let server = Daemon::start(&["-b", log.to_str().expect("a UTF-8 path"), "-f0", "-s", "262144"]);
     let mut client = server.client();
     let mut ids = Vec::new();
     while let Ok(id) = client.put(&[b'x'; 10_000], 0, 0, 60) {
         ids.push(id);
-        assert!(ids.len() < 1000, "4 MiB never fill up");
+        assert!(ids.len() < 1000, "the file system of 4 MiB does not fill up");
     }
-    ids.drain(..).for_each(|id| client.delete(id).expect("a delete is taken"));
-    let id = (0..1000).find_map(|_| client.put(&[b'x'; 10_000], 0, 0, 60).ok()).expect("jobs are taken again");
-    client.delete(id).expect("a job of ours");
+    ids.drain(..).for_each(|id| client.delete(id).expect("the job is deleted"));
+    let id = (0..1000).find_map(|_| client.put(&[b'x'; 10_000], 0, 0, 60).ok()).expect("jobs are accepted again");
+    client.delete(id).expect("the job is deleted");
     drop((client, server));
     assert!(run(&format!("umount {path}")), "the file system is busy");
 }
 
-/// The memory limit leaves room for only one of two large bodies.
+/// The memory limit permits only one of two large bodies.
 #[test]
 #[ignore = "see make chaos"]
 fn memory_of_huge_bodies_is_released() {
     const SIZE: usize = 1 << 30;
-    let machine = fs::read_to_string("/proc/meminfo").expect("figures of the memory");
+    let machine = fs::read_to_string("/proc/meminfo").expect("memory statistics");
     let available = machine.lines().find_map(|line| line.strip_prefix("MemAvailable:")).expect("a figure");
     let kibibytes: u64 = available.trim().trim_end_matches(" kB").parse().expect("a number");
     if kibibytes < 5 << 20 {
-        return println!("bodies of 1 GiB: left out, since less than 5 GiB of memory are free");
+        return println!("bodies of 1 GiB: skipped, because less than 5 GiB of memory is available");
     }
     let server = Daemon::start(&["--max-memory", "1300m", "-z", &SIZE.to_string()]);
     survives(&server, "a body of 1 GiB", || {
         let mut client = server.client();
-        let id = client.put(&vec![b'x'; SIZE], 0, 0, 60).expect("there is room for one");
-        let job = client.reserve(Some(0)).expect("an answer").expect("a job");
+        let id = client.put(&vec![b'x'; SIZE], 0, 0, 60).expect("enough memory for one body");
+        let job = client.reserve(Some(0)).expect("a reply").expect("a job");
         assert_eq!((job.id, job.body.len()), (id, SIZE));
-        client.delete(id).expect("a job of ours");
+        client.delete(id).expect("the job is deleted");
     });
     survives(&server, "two bodies of 1 GiB at once", || large_bodies(&server, 2, SIZE >> 20));
 }
@@ -262,12 +262,12 @@ fn lost_packets_only_cost_time() {
         command
     };
     if !lossy("true").stderr(std::process::Stdio::null()).status().is_ok_and(|status| status.success()) {
-        return println!("lost packets: left out, since there is no network of its own (root, ip(8), tc(8))");
+        return println!("lost packets: skipped, because a network namespace requires root, ip(8) and tc(8)");
     }
-    let own = std::env::current_exe().expect("this program");
-    let mut command = lossy(own.to_str().expect("a plain path"));
+    let own = std::env::current_exe().expect("the path of this program");
+    let mut command = lossy(own.to_str().expect("a UTF-8 path"));
     command.args(["lost_packets_only_cost_time", "--exact", "--ignored", "--nocapture"]);
-    assert!(command.env("BEANPOLE_LOSSY", "1").status().expect("this program").success());
+    assert!(command.env("BEANPOLE_LOSSY", "1").status().expect("an exit status").success());
 }
 
 fn beside_lost_packets() {
@@ -284,20 +284,20 @@ fn beside_lost_packets() {
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let dropped = shown.split("dropped ").nth(1).and_then(|rest| rest.split(',').next()).expect("a figure");
     println!("{dropped} packets were dropped");
-    assert_ne!(dropped, "0", "nothing got lost: {shown}");
+    assert_ne!(dropped, "0", "no packets were dropped: {shown}");
 }
 
 fn carry(server: &Daemon, tube: &str) {
     let mut client = server.client();
-    client.use_tube(tube).expect("an answer");
-    client.watch(tube).expect("an answer");
-    client.ignore("default").expect("an answer");
+    client.use_tube(tube).expect("a reply");
+    client.watch(tube).expect("a reply");
+    client.ignore("default").expect("a reply");
     let body = vec![b'x'; 30_000];
     let ids: Vec<u64> = (0..20).map(|_| client.put(&body, 0, 0, 600).expect("a job")).collect();
     for id in ids {
-        let job = client.reserve(Some(0)).expect("an answer").expect("a job");
+        let job = client.reserve(Some(0)).expect("a reply").expect("a job");
         assert_eq!((job.id, job.body.len()), (id, body.len()));
-        client.delete(id).expect("a job of ours");
+        client.delete(id).expect("the job is deleted");
     }
 }
 
@@ -313,23 +313,21 @@ fn faketime() -> Option<String> {
 #[ignore = "see make chaos"]
 fn setting_the_clock_does_not_move_deadlines() {
     let Some(library) = faketime() else {
-        return println!(
-            "a clock that is set: left out, since libfaketime is missing (Debian: apt-get install faketime)"
-        );
+        return println!("clock changes: skipped, because libfaketime is missing (Debian: apt-get install faketime)");
     };
     if !can_preload() {
         return;
     }
     let folder = Folder::new();
     let (log, time) = (folder.file("log"), folder.file("time"));
-    fs::create_dir(&log).expect("a folder");
+    fs::create_dir(&log).expect("a directory");
     let set = |when: &str| fs::write(&time, when).expect("a file");
     set("+0");
     let start = || {
-        let time = time.to_str().expect("a plain path");
+        let time = time.to_str().expect("a UTF-8 path");
         let fake = [("LD_PRELOAD", &*library), ("FAKETIME_TIMESTAMP_FILE", time)];
         let more = [("FAKETIME_NO_CACHE", "1"), ("DONT_FAKE_MONOTONIC", "1")];
-        Daemon::start_with(&[fake, more].concat(), &["-b", log.to_str().expect("a plain path"), "-f0"])
+        Daemon::start_with(&[fake, more].concat(), &["-b", log.to_str().expect("a UTF-8 path"), "-f0"])
     };
     let server = start();
     let later = server.client().put(b"later", 0, 3600, 60).expect("a job");
@@ -342,8 +340,8 @@ fn setting_the_clock_does_not_move_deadlines() {
             set(&format!("@{when} 12:00:00"));
             let mut client = server.client();
             let soon = client.put(b"soon", 0, 1, 60).expect("a job");
-            assert_eq!(client.reserve(Some(1000)).expect("an answer").map(|job| job.id), Some(soon));
-            client.delete(soon).expect("a job of ours");
+            assert_eq!(client.reserve(Some(1000)).expect("a reply").map(|job| job.id), Some(soon));
+            client.delete(soon).expect("the job is deleted");
             assert!((1800..=3600).contains(&left(&server)), "{} s are left", left(&server));
         });
     }
@@ -351,7 +349,7 @@ fn setting_the_clock_does_not_move_deadlines() {
     server.signal(Signal::SIGUSR1);
     server.wait_log("2001-01-01T");
     server.signal(Signal::SIGKILL);
-    wait_until("it has ended", || !server.runs());
+    wait_until("the server has exited", || !server.runs());
     set("+0");
     let server = start();
     assert!(left(&server) <= 3600, "{} s are left", left(&server));

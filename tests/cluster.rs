@@ -38,7 +38,7 @@ impl Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("cluster-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("a folder of our own");
+        std::fs::create_dir(&path).expect("a new directory");
         Folder(path)
     }
 }
@@ -60,11 +60,11 @@ fn activate(node: &mut Node) -> Active {
             Step::Standby(_) => std::thread::sleep(Duration::from_millis(5)),
         }
     }
-    panic!("it does not become active");
+    panic!("the server did not become active");
 }
 
 fn files(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
-    let entries = std::fs::read_dir(&folder.0).expect("a folder").map(|entry| entry.expect("an entry"));
+    let entries = std::fs::read_dir(&folder.0).expect("a directory").map(|entry| entry.expect("an entry"));
     let named = entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()));
     let segments = named.filter(|(name, _)| name.starts_with("segment."));
     segments.map(|(name, path)| (name, std::fs::read(path).expect("a file"))).collect()
@@ -85,8 +85,8 @@ fn a_standby_has_the_same_files_and_takes_over_after_a_release() {
     file.write_at(3000, &[7; 1000]).expect("a write");
     file.sync().expect("a sync");
     let other = active.storage.create("segment.0000000002", 64).expect("a file");
-    other.truncate(10).expect("a cut");
-    active.storage.remove("segment.0000000002").expect("it goes");
+    other.truncate(10).expect("truncation succeeds");
+    active.storage.remove("segment.0000000002").expect("the file is removed");
     for _ in 0..3 {
         assert!(matches!(standby.poll().expect("a log in memory"), Step::Standby(_)));
     }
@@ -95,7 +95,7 @@ fn a_standby_has_the_same_files_and_takes_over_after_a_release() {
     active.release().expect("a release");
     let taken = activate(&mut standby);
     assert_eq!(taken.epoch(), 2);
-    assert!(file.write_at(0, b"late").is_ok() && file.sync().is_err(), "who was fenced promises nothing");
+    assert!(file.write_at(0, b"late").is_ok() && file.sync().is_err(), "a fenced server must not confirm writes");
     assert!(active.lease.is_over());
 }
 
@@ -122,8 +122,8 @@ fn a_returning_server_drops_changes_that_were_never_shared() {
     active.lease.end();
     drop((active, file));
     let copy = Folder::new();
-    std::fs::remove_dir(&copy.0).expect("an empty folder");
-    std::fs::rename(&folder.0, &copy.0).expect("the folder as it was left");
+    std::fs::remove_dir(&copy.0).expect("an empty directory");
+    std::fs::rename(&folder.0, &copy.0).expect("the directory is moved");
     let mut back = node(&log, &copy, "a");
     let _ = back.poll().expect("a log in memory");
     let bytes = &files(&copy)["segment.0000000001"];
@@ -148,7 +148,7 @@ fn a_copy_at_any_position_can_follow_merged_entries() {
         let writer = Head::open(&log.entries()[0].1).expect("an entry").0.writer;
         let runs = merge(&log.entries(), 1, writer);
         assert_eq!(runs.len(), 1);
-        log.merge(1, &runs[0]).expect("the active server");
+        log.merge(1, &runs[0]).expect("a merge");
         file.write_at(20, b"behind").expect("a write");
         file.sync().expect("a sync");
         for is_restarted in [false, true] {
@@ -156,18 +156,18 @@ fn a_copy_at_any_position_can_follow_merged_entries() {
                 drop(standby);
                 standby = node(&log, &second, "b");
             }
-            while let Step::Standby(true) = standby.poll().expect("its journal") {}
+            while let Step::Standby(true) = standby.poll().expect("a log in memory") {}
             assert_eq!(files(&first), files(&second), "{seen}, restarted: {is_restarted}");
-            assert!(!second.0.join("journal.aside").exists(), "it was no reason to begin again");
+            assert!(!second.0.join("journal.aside").exists(), "the standby must not recreate its copy");
         }
         active.release().expect("a release");
-        assert_eq!(activate(&mut standby).epoch(), 2, "its files are as their checksums say");
+        assert_eq!(activate(&mut standby).epoch(), 2, "the files must match their checksums");
     }
 }
 
 /// Returns the names of the files in `folder` that contain large bodies.
 fn stages(folder: &Folder) -> Vec<String> {
-    let names = std::fs::read_dir(&folder.0).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let names = std::fs::read_dir(&folder.0).expect("a directory").map(|entry| entry.expect("an entry").file_name());
     names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("stage.")).collect()
 }
 
@@ -191,7 +191,7 @@ fn a_copy_contains_large_bodies_that_were_appended_in_pieces() {
     let file = active.storage.create("segment.0000000001", 2 << 20).expect("a file");
     file.write_at(100, &body[10..]).expect("a write");
     file.sync().expect("a sync");
-    assert!(log.entries().last().expect("an entry").1.len() < 1000, "the body is in the log once");
+    assert!(log.entries().last().expect("an entry").1.len() < 1000, "the log must not contain the body twice");
     // After a crash, a standby repeats operations, even those that the standby had already applied.
     let mut standby = standby.into_inner();
     let _ = standby.poll().expect("a log in memory");
@@ -208,7 +208,7 @@ fn a_copy_contains_large_bodies_that_were_appended_in_pieces() {
     let ended = std::fs::read_to_string(first.0.join("journal.position")).expect("a position");
     let checksum = |text: &str| text.lines().find(|line| line.contains(" segment.")).map(str::to_owned);
     assert!(checksum(&ended).is_some() && checksum(&ended) == checksum(&position), "{ended} {position}");
-    assert_eq!(activate(&mut standby).epoch(), 2, "its files are as their checksums say");
+    assert_eq!(activate(&mut standby).epoch(), 2, "the files must match their checksums");
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn an_outdated_copy_is_recreated() {
             let _ = standby.poll().expect("a log in memory");
         }
     }
-    active.storage.remove("segment.0000000001").expect("it goes");
-    active.storage.remove("segment.0000000002").expect("it goes");
+    active.storage.remove("segment.0000000001").expect("the file is removed");
+    active.storage.remove("segment.0000000002").expect("the file is removed");
     let entries = log.entries();
     let made = entries.iter().find(|(_, entry)| entry.windows(18).any(|at| at == b"segment.0000000003"));
     log.purge(made.expect("an entry").0).expect("a log in memory");
@@ -281,7 +281,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
         file.sync().expect("a sync");
     }
     let mut standby = node(&log, &second, "b");
-    wait_until("it has everything", || matches!(standby.poll(), Ok(Step::Standby(false))));
+    wait_until("the standby has all entries", || matches!(standby.poll(), Ok(Step::Standby(false))));
     assert_eq!(files(&second), files(&first));
 }
 
@@ -313,10 +313,10 @@ fn an_interrupted_import_is_repeated_and_no_other_server_becomes_active() {
     let (mut other, mut stranger) = (node(&log, &second, "b"), node(&log, &third, "c"));
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
-        assert!(matches!(other.poll().expect("a log in memory"), Step::Standby(_)), "a part of the queue is missing");
+        assert!(matches!(other.poll().expect("a log in memory"), Step::Standby(_)), "an incomplete copy became active");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let refused = stranger.poll().err().expect("its binlog is of another queue").to_string();
+    let refused = stranger.poll().err().expect("an error, since the binlog is of another queue").to_string();
     assert!(refused.contains("not of this journal"), "{refused}");
     let _active = activate(&mut node(&log, &first, "a"));
     let _ = other.poll().expect("a log in memory");
@@ -357,8 +357,8 @@ fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     }
     let (backup, note) = (log.entries()[..5].to_vec(), log.read(1, 1).expect("a log in memory").1.note);
     let end = log.entries().last().expect("entries").0;
-    active.watch(|| {}, || {}).expect("threads");
-    wait_until("the active server notes how far it is", || position(&first) == Some(end));
+    active.watch(|| {}, || {}).expect("new threads");
+    wait_until("the active server saves its position", || position(&first) == Some(end));
     // Simulates the exit of the process.
     active.lease.end();
     let mut standby = node(&log, &second, "b");
@@ -370,8 +370,8 @@ fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     assert!(kept["segment.0000000001"].starts_with(&[7; 20]));
     for folder in [first, second] {
         let copy = Folder::new();
-        std::fs::remove_dir(&copy.0).expect("an empty folder");
-        std::fs::rename(&folder.0, &copy.0).expect("the folder as it was left");
+        std::fs::remove_dir(&copy.0).expect("an empty directory");
+        std::fs::rename(&folder.0, &copy.0).expect("the directory is moved");
         let wiped = || Arc::new(MemoryLog::new(Faults::default(), 7));
         for (what, other) in [("wiped", wiped()), ("restored", restored(&backup, &note))] {
             for is_in_use in [false, true] {
@@ -401,7 +401,7 @@ type Damage = fn(&mut Vec<u8>) -> bool;
 #[test]
 fn a_damaged_copy_is_replaced_before_the_server_becomes_active() {
     let damages: [(&str, Damage); 4] = [
-        ("a bit", |bytes| {
+        ("a flipped bit", |bytes| {
             bytes[150] ^= 1;
             true
         }),
@@ -409,7 +409,7 @@ fn a_damaged_copy_is_replaced_before_the_server_becomes_active() {
             bytes[100..200].fill(0);
             true
         }),
-        ("a cut", |bytes| {
+        ("a truncation", |bytes| {
             bytes.truncate(150);
             true
         }),
@@ -426,10 +426,10 @@ fn a_damaged_copy_is_replaced_before_the_server_becomes_active() {
             }
             let good = files(&first);
             let mut standby = node(&log, &second, "b");
-            wait_until("it has the files", || standby.poll().is_ok() && files(&second) == good);
+            wait_until("the standby has the files", || standby.poll().is_ok() && files(&second) == good);
             if is_restarted {
                 let end = log.entries().last().map(|(seq, _)| *seq);
-                wait_until("it is saved", || standby.poll().is_ok() && position(&second) == end);
+                wait_until("the position is saved", || standby.poll().is_ok() && position(&second) == end);
                 drop(standby);
                 standby = node(&log, &second, "b");
             }

@@ -26,7 +26,7 @@ const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 /// Returns the conversations in all directories, including those of released versions.
 fn all(host: &str) -> Vec<Conversation> {
     let folders = ["", "/extensions", "/gearman", "/workq"].map(|folder| format!("tests/conversations{folder}").into());
-    let released = std::fs::read_dir("tests/released").expect("a folder");
+    let released = std::fs::read_dir("tests/released").expect("a directory");
     let released = released.map(|version| version.expect("an entry").path().join("conversations"));
     let folders = folders.into_iter().chain(released).filter(|folder: &PathBuf| folder.is_dir());
     let conversations: Vec<Conversation> = folders.flat_map(|folder| load(&folder, host).0).collect();
@@ -35,7 +35,7 @@ fn all(host: &str) -> Vec<Conversation> {
 }
 
 fn check(failures: Vec<String>) {
-    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+    assert!(failures.is_empty(), "{} conversations failed:\n{}", failures.len(), failures.join("\n"));
 }
 
 fn config(conversation: &Conversation) -> Config {
@@ -133,7 +133,7 @@ fn over_a_real_socket_in_large_pieces() {
 }
 
 fn this_host() -> String {
-    let uname = nix::sys::utsname::uname().expect("the name of this machine");
+    let uname = nix::sys::utsname::uname().expect("the host name");
     uname.nodename().to_string_lossy().into_owned()
 }
 
@@ -151,7 +151,7 @@ fn over_sockets(conversations: &[Conversation]) {
     };
     let failures = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("a thread that ends")).collect()
+        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
     });
     check(failures);
 }
@@ -187,7 +187,7 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
     }
     let connect = |wire| match number % 2 {
         0 => {
-            let address = server.address_of(speech(wire)).expect("a server that listens for this");
+            let address = server.address_of(speech(wire)).expect("an address for this protocol");
             TcpStream::connect(address).map(Connection::Tcp)
         }
         _ => UnixStream::connect(path(wire)).map(Connection::Unix),

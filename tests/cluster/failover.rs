@@ -56,12 +56,12 @@ fn schedules_that_are_due_during_a_failover_run_exactly_once() {
     let worker = watcher(&first);
     std::thread::scope(|scope| {
         let working = scope.spawn(|| work(worker, &mut deleted, &mut unknown));
-        wait_until("about half have run", || {
+        wait_until("about half of the schedules have run", || {
             let runs = |id: &u64| first.client().figure(&format!("stats-job {id}"), "runs").expect("a schedule");
             runs(&schedules[COUNT as usize / 2]) == "1"
         });
         first.daemon.signal(Signal::SIGKILL);
-        working.join().expect("a worker");
+        working.join().expect("no panic");
     });
     let before: u32 = deleted.iter().sum();
     second.wait_active();
@@ -72,7 +72,7 @@ fn schedules_that_are_due_during_a_failover_run_exactly_once() {
         let copies = deleted[number] + u32::from(unknown[number]);
         assert!(
             runs == "1" && (copies == 1 || copies == 2 && unknown[number]),
-            "{number}: {runs} runs, {copies} copies"
+            "schedule {number}: {runs} runs, {copies} copies"
         );
     }
     assert!(0 < before && before < COUNT, "{before} of {COUNT} copies were deleted before the failure");
@@ -98,10 +98,10 @@ fn a_small_put_overtakes_the_pieces_of_a_large_body() {
     wait_until("a piece is under way", || served.engine().arrived.contains(&(next + 1)));
     let mut small = begin_put(&first);
     small.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    wait_until("the small job is as well", || served.engine().arrived.contains(&(next + 2)));
+    wait_until("the small job is under way as well", || served.engine().arrived.contains(&(next + 2)));
     // Delays a later piece of the large body.
     served.engine().held = next + 3;
-    small.read_exact(&mut [0; 8]).expect("a reply that does not wait for the whole body");
+    small.read_exact(&mut [0; 8]).expect("a reply before the large body is complete");
     wait_until("the next piece is under way", || served.engine().arrived.contains(&(next + 3)));
     assert!(!large.is_finished());
     served.engine().held = 0;
@@ -124,7 +124,7 @@ fn a_server_that_loses_its_lease_during_the_takeover_becomes_a_standby() {
         engine.held = 2;
         engine.is_away = false;
     }
-    wait_until("it creates a segment", || served.engine().arrived.contains(&2));
+    wait_until("the server creates a segment", || served.engine().arrived.contains(&2));
     {
         let mut engine = served.engine();
         engine.claim("y 127.0.0.1:1");

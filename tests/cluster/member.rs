@@ -71,7 +71,7 @@ impl Member {
     }
 
     pub fn wait_active(&self) {
-        wait_until("it is active", || self.serves());
+        wait_until("the server is active", || self.serves());
     }
 
     pub fn client(&self) -> beanpole::Client {
@@ -85,7 +85,7 @@ impl Member {
     /// Requests a path over HTTP, and returns the status and the body. Retries while the server restarts.
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut answer = String::new();
-        wait_until("it answers over HTTP", || {
+        wait_until("the server responds over HTTP", || {
             answer.clear();
             let Ok(mut stream) = TcpStream::connect(self.http) else { return false };
             let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
@@ -101,7 +101,7 @@ impl Member {
         let mut lines: Vec<String> = Vec::new();
         let mut buffer = [0; 1000];
         while !lines.iter().any(|line| line == last) {
-            let length = self.manager.recv(&mut buffer).unwrap_or_else(|error| panic!("no {last}: {error} {lines:?}"));
+            let length = self.manager.recv(&mut buffer).unwrap_or_else(|error| panic!("no {last}: {error}; {lines:?}"));
             lines.extend(String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned));
         }
         lines
@@ -145,6 +145,11 @@ impl Clocks {
     pub fn set(&self, wall: Duration, suspended: Duration) {
         let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
         // The file is overwritten in place, because the program has mapped it into memory.
-        OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file").write_all(&bytes).expect("ok");
+        OpenOptions::new()
+            .write(true)
+            .open(self.folder.file("clocks"))
+            .expect("a file")
+            .write_all(&bytes)
+            .expect("a write");
     }
 }

@@ -45,7 +45,7 @@ fn a_server_stops_while_etcd_is_unreachable() {
 }
 
 #[test]
-fn a_clock_jump_before_a_takeover_ends_no_delay() {
+fn a_clock_jump_before_a_takeover_does_not_end_delays() {
     if !can_preload() {
         return;
     }
@@ -55,10 +55,10 @@ fn a_clock_jump_before_a_takeover_ends_no_delay() {
     let id = first.client().put(b"x", 0, 3000, 60).expect("a job");
     let second = clocks.start(&served, "b");
     let held = first.figure("journal-entry");
-    wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
+    wait_until("b has caught up", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
     // The standby derives the queue's time from heartbeats, so it must see several heartbeats before the takeover.
     let (beats, seen) = (served.engine().beats(), 5);
-    wait_until("beats", || served.engine().beats() >= beats + seen);
+    wait_until("the active server has sent several heartbeats", || served.engine().beats() >= beats + seen);
     first.daemon.signal(Signal::SIGKILL);
     clocks.set(Duration::from_secs(3600), Duration::ZERO);
     second.wait_active();
@@ -78,7 +78,7 @@ fn each_address_reports_the_role_and_only_the_active_server_is_ready() {
     assert!(number("journal-entry") >= 2 && number("journal-entries-written") >= 1);
     assert!(number("journal-bytes-written") > 100, "{}", number("journal-bytes-written"));
     assert_eq!(number("journal-retries"), 0);
-    wait_until("the space is known", || (number("journal-size"), number("journal-quota")) == (50_000, 2 << 30));
+    wait_until("etcd's size is known", || (number("journal-size"), number("journal-quota")) == (50_000, 2 << 30));
     assert_eq!(first.get("/readyz").0, 200);
     assert!(first.get("/api/server").1.contains("\"role\":\"active\""));
     let metrics = first.get("/metrics").1;
@@ -90,7 +90,7 @@ fn each_address_reports_the_role_and_only_the_active_server_is_ready() {
     assert!(status == 503 && reason.contains("stands by"), "{status} {reason}");
     assert_eq!(second.get("/api/server").0, 503);
     assert!(second.get("/metrics").1.contains("\nbeanpole_active 0\n"));
-    wait_until("it follows", || second.get("/metrics").1.contains("\nbeanpole_epoch 1\n"));
+    wait_until("the standby follows", || second.get("/metrics").1.contains("\nbeanpole_epoch 1\n"));
     let notifications = first.notifications("STATUS=active, epoch 1");
     assert_eq!(notifications, ["READY=1", "STATUS=standing by", "STATUS=active, epoch 1"]);
     let following = "STATUS=standing by; a is active, epoch 1";
@@ -107,20 +107,20 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     first.wait_active();
     let id = first.client().put(b"x", 0, 0, 60).expect("a job");
     let second = Member::start(&served, "b", &[]);
-    wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
+    wait_until("b has registered", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
     first.notifications("STATUS=active, epoch 1");
     assert_eq!(run(&["cluster", "promote", &served.url(), "b"]).code, 0);
     second.wait_active();
-    assert_eq!(second.client().reserve(Some(0)).expect("an answer").expect("the job").id, id);
+    assert_eq!(second.client().reserve(Some(0)).expect("a reply").expect("the job").id, id);
     assert_eq!((second.figure("role"), second.figure("epoch")), ("active".into(), "2".into()));
-    wait_until("the other stands by", || first.get("/readyz").0 == 503);
+    wait_until("the first server stands by", || first.get("/readyz").0 == 503);
     first.daemon.wait_log("b at ");
     let last = "STATUS=standing by; b is active, epoch 2";
     let mut notifications = first.notifications(last);
     // The server reports that `a` is still active only if the server has not seen epoch 2 yet.
     notifications.retain(|line| !line.ends_with("a is active, epoch 1"));
     let wanted = ["STATUS=closing, epoch 1", "READY=1", "STATUS=standing by", last];
-    assert_eq!(notifications, wanted, "the service does not stop");
+    assert_eq!(notifications, wanted, "the service must not stop");
     for log in ["another server is to take over", "journal: released", "epoch 2"] {
         assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
     }
@@ -145,7 +145,7 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
     first.client().put(b"x", 0, 0, 60).expect("a job");
     assert!(first.daemon.status("Uid").starts_with("65534\t65534"), "{}", first.daemon.status("Uid"));
     let second = Member::start(&served, "b", &["-u", "65534"]);
-    wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
+    wait_until("b has registered", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
     assert!(second.daemon.status("Uid").starts_with("65534\t65534"), "{}", second.daemon.status("Uid"));
     // Both servers have switched to the user nobody, and each must be able to become active again.
     for (number, (old, new, name)) in [(&first, &second, "b"), (&second, &first, "a")].into_iter().enumerate() {
@@ -155,7 +155,8 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
         old.daemon.wait_log(&format!("is the active server, epoch {}", number + 2));
     }
     for member in [&first, &second] {
-        let files = std::fs::read_dir(member.folder.file("jobs")).expect("a folder").map(|file| file.expect("a file"));
+        let files =
+            std::fs::read_dir(member.folder.file("jobs")).expect("a directory").map(|file| file.expect("a file"));
         let own = |file: &std::fs::DirEntry| file.metadata().expect("a file").uid() == 65534;
         assert!(files.filter(|file| !own(file)).count() == 0);
     }
@@ -178,7 +179,7 @@ fn a_relaying_standby_forwards_clients_to_the_active_server() {
     assert!(client.figure("stats", "pid").is_err());
     second.daemon.wait_log(" is listening on ");
     assert_eq!(second.figure("pid"), second.daemon.pid().to_string());
-    assert_eq!(second.client().reserve(Some(0)).expect("an answer").expect("the job").id, id);
+    assert_eq!(second.client().reserve(Some(0)).expect("a reply").expect("the job").id, id);
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn a_standby_relays_every_protocol() {
     assert_eq!(first.figure("current-jobs-ready"), "1");
     let (status, server) = second.get("/api/server");
     assert!(status == 200 && server.contains("\"role\":\"active\""), "{status} {server}");
-    assert_eq!(second.get("/readyz").0, 503, "that is about the standby itself");
+    assert_eq!(second.get("/readyz").0, 503, "/readyz must report on the standby itself");
     assert!(second.get("/metrics").1.contains("\nbeanpole_active 0\n"));
 }
 
@@ -230,7 +231,7 @@ fn a_server_that_cannot_become_active_is_not_a_standby() {
         let ended = run(&[&["--journal", &served.url(), "--node", "a", "-b", &jobs], options].concat());
         assert!(ended.code == code && ended.err.contains(problem), "{options:?}: {ended:?}");
     }
-    assert_eq!(run(&["cluster", "status", &served.url()]).out.lines().count(), 2, "nobody has registered");
+    assert_eq!(run(&["cluster", "status", &served.url()]).out.lines().count(), 2, "no server may register");
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn a_server_that_takes_over_continues_the_queue_s_time() {
     first.daemon.signal(Signal::SIGTERM);
     second.wait_active();
     let left: u64 = second.client().figure(&format!("stats-job {id}"), "time-left").expect("a figure").parse().unwrap();
-    assert!((3500..=3600).contains(&left), "the time of the queue is an hour further: {left}");
+    assert!((3500..=3600).contains(&left), "the queue's time must be one hour ahead: {left}");
     served.engine().ahead = 0;
 }
 
@@ -287,10 +288,10 @@ fn a_late_append_delays_replies_but_loses_nothing() {
     let mut streams = vec![begin_put(&member)];
     wait_until("an append is under way", || served.engine().arrived.contains(&next));
     streams.extend((0..5).map(|_| begin_put(&member)));
-    wait_until("the next one is as well", || served.engine().arrived.contains(&(next + 1)));
+    wait_until("the next append is as well", || served.engine().arrived.contains(&(next + 1)));
     for stream in &streams {
         stream.set_nonblocking(true).expect("a socket");
-        assert!((&*stream).read(&mut [0; 99]).is_err(), "a reply came before its entry was there");
+        assert!((&*stream).read(&mut [0; 99]).is_err(), "a reply arrived before its entry was stored");
     }
     served.engine().held = 0;
     for stream in &mut streams {
@@ -314,11 +315,11 @@ fn small_entries_are_merged_for_fast_restarts() {
     let mut client = first.client();
     let ids: Vec<u64> = (0..600).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
     // Waits until the server has merged entries twice, each time 256 entries into one.
-    wait_until("they are merged", || served.engine().entries() < 200);
+    wait_until("the entries are merged", || served.engine().entries() < 200);
     let first = Member::start_in(&served, "a", &[], first.kill());
     first.wait_active();
     let mut client = first.client();
-    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
+    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("a reply"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids);
 }
 
@@ -359,7 +360,7 @@ fn etcd_receives_the_user_and_password() {
     assert!(!daemon.log().contains("secret"), "{}", daemon.log());
     let refused = run(&["cluster", "status", &url.replace("secret", "wrong")]);
     assert!(refused.code != 0 && refused.err.contains("etcd refuses user and password"), "{refused:?}");
-    assert!(!refused.err.contains("wrong"), "a password is not shown: {refused:?}");
+    assert!(!refused.err.contains("wrong"), "the message shows the password: {refused:?}");
 }
 
 #[test]
@@ -368,7 +369,7 @@ fn shutting_down_the_active_server_lets_another_take_over() {
     let gearman = free_address();
     let first = Member::start(&served, "a", &["--allow-shutdown", &format!("--gearman={gearman}")]);
     first.wait_active();
-    wait_until("it listens for Gearman too", || TcpStream::connect(gearman).is_ok());
+    wait_until("the server listens for Gearman", || TcpStream::connect(gearman).is_ok());
     TcpStream::connect(gearman).expect("a server").write_all(b"shutdown\n").expect("a command");
     assert_eq!(first.daemon.wait(PATIENCE), 0);
     assert!(first.daemon.log().contains("journal: released"), "{}", first.daemon.log());
@@ -380,7 +381,7 @@ fn shutting_down_the_active_server_lets_another_take_over() {
 fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let folder = Folder::new();
     let path = folder.file("jobs");
-    let jobs = path.to_str().expect("a path");
+    let jobs = path.to_str().expect("a UTF-8 path");
     let alone = Daemon::start(&["-b", jobs, "-f0"]);
     let ids: Vec<u64> = (0..100).map(|_| alone.client().put(&[b'x'; 5000], 0, 0, 60).expect("a job")).collect();
     alone.signal(Signal::SIGTERM);
@@ -391,17 +392,17 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     first.wait_active();
     assert!(first.daemon.log().contains("importing the binlog"), "{}", first.daemon.log());
     assert_eq!(first.figure("current-jobs-ready"), ids.len().to_string());
-    first.client().delete(ids[0]).expect("it is there");
+    first.client().delete(ids[0]).expect("the job is deleted");
     let second = Member::start(&served, "b", &[]);
     let held = first.figure("journal-entry");
-    wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
+    wait_until("b has caught up", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
     // Serves the queue without etcd, from the directory of a server that was never active.
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
     let copy = second.folder.file("jobs");
-    let back = Daemon::start(&["-b", copy.to_str().expect("a path")]);
+    let back = Daemon::start(&["-b", copy.to_str().expect("a UTF-8 path")]);
     let mut client = back.client();
-    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
+    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("a reply"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
     // This server has changed the queue without the shared log, so its directory must not be accepted as a copy.
     back.signal(Signal::SIGTERM);
@@ -415,7 +416,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
 fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() {
     let folder = Folder::new();
     let path = folder.file("jobs");
-    let alone = Daemon::start(&["-b", path.to_str().expect("a path")]);
+    let alone = Daemon::start(&["-b", path.to_str().expect("a UTF-8 path")]);
     for _ in 0..20 {
         alone.client().put(&[b'x'; 50_000], 0, 0, 60).expect("a job");
     }
@@ -445,7 +446,7 @@ fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let ids: Vec<u64> = (0..200).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
     std::fs::rename(first.folder.file("jobs"), first.folder.file("elsewhere")).expect("a directory");
     let mut deleted = Vec::new();
-    wait_until("it stops being active", || {
+    wait_until("the server stops being active", || {
         let next = ids.get(deleted.len()).copied();
         match next.map(|id| client.delete(id)) {
             Some(Ok(())) => deleted.push(next),
@@ -460,7 +461,7 @@ fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let second = Member::start(&served, "b", &[]);
     second.wait_active();
     let mut client = second.client();
-    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
+    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("a reply"));
     let left: Vec<u64> = found.map(|job| job.id).collect();
     // The delete without a reply may have been executed.
     assert!(left == ids[deleted.len()..] || left == ids[deleted.len() + 1..], "{} {left:?}", deleted.len());
@@ -495,16 +496,16 @@ fn the_directory_chosen_by_the_manual_preserves_the_queue() {
         let ids: Vec<u64> = (0..300).map(|_| members[0].client().put(b"x", 0, 0, 60).expect("a job")).collect();
         served.engine().is_away = true;
         let again = || members[0].daemon.log().matches("standing by as a").count() == 2;
-        wait_until("the server that was active stands by", again);
+        wait_until("the formerly active server stands by", again);
         for member in &members {
             member.daemon.signal(Signal::SIGTERM);
             assert_eq!(member.daemon.wait(PATIENCE), 0);
         }
         let jobs = best_copy(&members);
         assert_eq!(jobs, members[0].folder.file("jobs"));
-        let alone = Daemon::start(&["-b", jobs.to_str().expect("a path")]);
+        let alone = Daemon::start(&["-b", jobs.to_str().expect("a UTF-8 path")]);
         let mut client = alone.client();
-        assert_eq!(client.reserve(Some(0)).expect("an answer").expect("a job").id, ids[0]);
+        assert_eq!(client.reserve(Some(0)).expect("a reply").expect("a job").id, ids[0]);
         client.delete(ids[0]).expect("a job");
         alone.signal(Signal::SIGTERM);
         assert_eq!(alone.wait(PATIENCE), 0);
@@ -514,7 +515,7 @@ fn the_directory_chosen_by_the_manual_preserves_the_queue() {
         let first = Member::start_in(&served, "a", &[], folder);
         first.wait_active();
         let mut client = first.client();
-        let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
+        let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("a reply"));
         assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
     }
 }
@@ -560,7 +561,7 @@ fn a_server_that_was_active_last_does_not_relay_to_itself() {
     // A server that is not active must close the connection immediately, instead of relaying it to itself.
     let _ = client.read(&mut [0]);
     listener.set_nonblocking(true).expect("a socket");
-    assert!(listener.accept().is_err(), "it has relayed to itself");
+    assert!(listener.accept().is_err(), "the server relayed the connection to itself");
 }
 
 #[test]
@@ -571,7 +572,7 @@ fn a_wiped_etcd_is_refused_with_advice() {
     first.client().put(b"x", 0, 0, 60).expect("a job");
     let second = Member::start(&served, "b", &[]);
     let held = first.figure("journal-entry");
-    wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
+    wait_until("b has caught up", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
     let folder = first.kill();
     served.engine().wipe();
     second.daemon.wait_log("etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7)");
@@ -585,6 +586,6 @@ fn a_wiped_etcd_is_refused_with_advice() {
     }
     let members = [second, first];
     let jobs = best_copy(&members);
-    let alone = Daemon::start(&["-b", jobs.to_str().expect("a path")]);
+    let alone = Daemon::start(&["-b", jobs.to_str().expect("a UTF-8 path")]);
     assert_eq!(alone.client().figure("stats", "current-jobs-ready").expect("a figure"), "1");
 }

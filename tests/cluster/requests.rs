@@ -46,7 +46,7 @@ fn entries_after_a_gap_and_the_end_are_found() {
         let found: Vec<u64> = entries.iter().map(|(seq, _)| *seq).collect();
         assert_eq!(found, (below..=100).take(32).collect::<Vec<_>>());
     }
-    assert!(log.read(101, 32).expect("no entries").0.is_empty());
+    assert!(log.read(101, 32).expect("an empty list").0.is_empty());
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
     let log = journal(&served, 3);
     let entry = |number| Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number }.seal(b"");
     assert!(matches!(log.append(1, 4, &entry(5)), Err(Fail::Conflict)));
-    log.append(1, 3, &entry(4)).expect("the next one");
-    log.append(1, 4, &entry(5)).expect("the next one");
+    log.append(1, 3, &entry(4)).expect("the next entry");
+    log.append(1, 4, &entry(5)).expect("the next entry");
     // Another server claims the log after entry 5. All appends in progress must fail.
     served.engine().claim("b 127.0.0.1:2");
     assert!(matches!(log.append(1, 6, &entry(7)), Err(Fail::Conflict)));
@@ -89,9 +89,9 @@ fn an_append_has_little_overhead() {
     let log = journal(&served, 2);
     let head = Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number: 3 };
     let entry = head.seal(&[7; 3000]);
-    log.append(1, 2, &entry).expect("the next one");
+    log.append(1, 2, &entry).expect("the next entry");
     let (bytes, encoded) = (served.engine().appended_bytes, entry.len().div_ceil(3) * 4);
-    assert!(bytes < encoded + 350, "{} more", bytes - encoded);
+    assert!(bytes < encoded + 350, "{} bytes of overhead", bytes - encoded);
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn a_merged_journal_is_read_in_linear_time_too() {
         let (entries, _) = log.read(first, (last + 1 - first) as usize).expect("entries");
         let merged = merge(&entries, 1, 1);
         assert_eq!((merged.len(), merged[0].first, merged[0].last), (1, first, last));
-        log.merge(1, &merged[0]).expect("they are there");
-        assert!(matches!(log.merge(2, &merged[0]), Err(Fail::Conflict)), "another server is active");
+        log.merge(1, &merged[0]).expect("a merge");
+        assert!(matches!(log.merge(2, &merged[0]), Err(Fail::Conflict)), "the merge must fail in another epoch");
     };
     (0..20).for_each(|number| run(2 + number * 256, 1 + (number + 1) * 256));
     let before = served.engine().visited;

@@ -121,7 +121,7 @@ fn schedule(seed: u64) -> usize {
         log.entries().into_iter().map(|(seq, entry)| (seq, Head::open(&entry).expect("a whole entry").0)).collect();
     for writer in &writers {
         for (seq, head) in &writer.confirmed {
-            assert_eq!(entries.get(seq), Some(head), "seed {seed}: what was confirmed is not there");
+            assert_eq!(entries.get(seq), Some(head), "seed {seed}: confirmed entry {seq} is missing or was replaced");
         }
     }
     // Between two claims, only the writer of the earlier claim may have written entries. The log must reject the
@@ -130,7 +130,7 @@ fn schedule(seed: u64) -> usize {
     for (seq, head) in &entries {
         match head.kind {
             EntryKind::Claim => writer = head.writer,
-            _ => assert_eq!(head.writer, writer, "seed {seed}: entry {seq} is of a server that was fenced"),
+            _ => assert_eq!(head.writer, writer, "seed {seed}: a fenced server wrote entry {seq}"),
         }
     }
     writers.iter().map(|writer| writer.confirmed.len()).sum()
@@ -142,5 +142,5 @@ fn confirmed_changes_survive_and_fenced_servers_cannot_write() {
     let count = std::env::var("BEANPOLE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES);
     let confirmed: usize = (1..=count).map(schedule).sum();
     println!("{count} schedules, {confirmed} entries confirmed");
-    assert!(confirmed as u64 > count * 5, "the faults leave too little");
+    assert!(confirmed as u64 > count * 5, "too few entries were confirmed");
 }

@@ -118,7 +118,7 @@ fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Membe
             let member = clocks.start(served, "a");
             let held = other.figure("journal-entry");
             let metric = format!("\nbeanpole_journal_entry {held}\n");
-            wait_until("it has all", || member.get("/metrics").1.contains(&metric));
+            wait_until("the standby has all entries", || member.get("/metrics").1.contains(&metric));
             (member, Some(other))
         }
         State::Active => {
@@ -209,12 +209,12 @@ fn check(state: State, event: Event) {
         Outcome::Refuses(log) => {
             served.engine().is_away = false;
             member.daemon.wait_log(log);
-            wait_until("it does not serve", || !member.serves());
+            wait_until("the server does not serve", || !member.serves());
         }
         Outcome::Serves(log) => {
             if is_awaited {
                 member.daemon.wait_log(log);
-                wait_until("it does not serve meanwhile", || !member.serves());
+                wait_until("the server does not serve meanwhile", || !member.serves());
             }
             served.engine().is_away = false;
             member.daemon.wait_log(log);
