@@ -18,7 +18,7 @@ fn stops(daemon: &Daemon) {
 }
 
 fn name(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
+    path.to_str().expect("a UTF-8 path")
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_file_instead_of_a_directory_exits_with_10() {
     for path in [&missing, &file] {
         let ended = run(&["-b", name(path), "-l", &listen]);
         ended.failed(NO_FOLDER, &[" ERROR ", name(path)]);
-        assert!(!socket.exists(), "a socket file stayed behind");
+        assert!(!socket.exists(), "a socket file was left behind");
     }
     assert!(!missing.exists());
     assert_eq!(fs::read(&file).unwrap(), b"precious");

@@ -12,8 +12,8 @@ use beanpole::Client;
 const CLOSED: [&str; 4] = ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"];
 
 fn serves(mut child: Child, path: &Path) {
-    wait_until("it listens or has ended", || {
-        assert_eq!(child.try_wait().expect("a child of ours"), None, "it has ended");
+    wait_until("the server listens", || {
+        assert_eq!(child.try_wait().expect("a child process"), None, "the server has exited");
         UnixStream::connect(path).is_ok()
     });
     let mut client = Client::connect_unix(path).expect("a connection");
@@ -21,13 +21,13 @@ fn serves(mut child: Child, path: &Path) {
     // the client.
     assert_eq!(client.put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("the job").body, b"x");
-    child.kill().expect("a child of ours");
-    child.wait().expect("a child of ours");
+    child.kill().expect("a child process");
+    child.wait().expect("a child process");
 }
 
 fn start(script: &str, path: &Path) -> Child {
     let mut command = shell(script, &["-VV", "-l", &format!("unix:{}", path.display())]);
-    command.stderr(Stdio::null()).spawn().expect("a program that starts")
+    command.stderr(Stdio::null()).spawn().expect("a child process")
 }
 
 /// Returns a script that starts the program in a private namespace, in which an empty file system is mounted over

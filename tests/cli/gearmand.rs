@@ -36,18 +36,18 @@ impl Background {
         let ended = run_command(program);
         assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (0, "", ""), "{}", read(&folder, "log"));
         // The parent exits only after the daemon has created the PID file and opened the port.
-        let pid = read(&folder, "pid").trim().parse().expect("the number of a process");
-        drop(TcpStream::connect(free).expect("it listens"));
+        let pid = read(&folder, "pid").trim().parse().expect("a process ID");
+        drop(TcpStream::connect(free).expect("a connection"));
         Background { folder, address: free, pid }
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid), signal).expect("a process of ours");
+        kill(Pid::from_raw(self.pid), signal).expect("a running process");
     }
 
     /// Waits until the daemon has removed its PID file, which is the daemon's last action.
     fn wait(&self) {
-        wait_until("it has ended", || !self.folder.file("pid").exists());
+        wait_until("the daemon has exited", || !self.folder.file("pid").exists());
     }
 }
 
@@ -70,10 +70,10 @@ fn packet(kind: u32, body: &[u8]) -> Vec<u8> {
 fn ask(stream: &mut TcpStream, kind: u32, body: &[u8]) -> (u32, Vec<u8>) {
     stream.write_all(&packet(kind, body)).expect("a connection");
     let mut head = [0; 12];
-    stream.read_exact(&mut head).expect("an answer");
+    stream.read_exact(&mut head).expect("a reply");
     let number = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
     let mut body = vec![0; number(8) as usize];
-    stream.read_exact(&mut body).expect("an answer");
+    stream.read_exact(&mut body).expect("a reply");
     (number(4), body)
 }
 
@@ -81,7 +81,7 @@ fn ask(stream: &mut TcpStream, kind: u32, body: &[u8]) -> (u32, Vec<u8>) {
 fn it_listens_only_for_gearman_and_logs_the_address() {
     let daemon = Daemon::spawn(gearmand(&["-p", "0"]));
     assert_eq!(daemon.names().len(), 1, "{:?}", daemon.names());
-    let address = daemon.names()[0].strip_suffix(" (Gearman)").expect("a place for Gearman").to_owned();
+    let address = daemon.names()[0].strip_suffix(" (Gearman)").expect("a Gearman address").to_owned();
     assert!(address.starts_with("127.0.0.1:"));
     assert_eq!(daemon.log().matches("listening on 127.0.0.1 only, unlike gearmand").count(), 1, "{}", daemon.log());
     let mut stream = TcpStream::connect(address).expect("a connection");
@@ -113,7 +113,7 @@ fn a_background_server_has_a_pid_file_while_it_listens() {
     BufReader::new(&stream).read_line(&mut line).expect("a line");
     assert_eq!(line, format!("OK {}\n", daemon.pid));
     let session = nix::unistd::getsid(Some(Pid::from_raw(daemon.pid))).expect("a session");
-    assert_eq!(session, Pid::from_raw(daemon.pid), "it has a session of its own");
+    assert_eq!(session, Pid::from_raw(daemon.pid), "the daemon must lead its own session");
     assert!(read(&daemon.folder, "log").contains("is listening on"));
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
@@ -131,7 +131,7 @@ fn a_server_started_by_systemd_does_not_fork() {
     let mut program = gearmand(&["-d", "-L", "127.0.0.1", "-p", "0", "-l", "stderr", "-P"]);
     program.arg(&pid_file).env("NOTIFY_SOCKET", &socket);
     let daemon = Daemon::spawn(program);
-    wait_until("it has written its number", || !read(&folder, "pid").is_empty());
+    wait_until("the server has written its PID", || !read(&folder, "pid").is_empty());
     assert_eq!(read(&folder, "pid"), format!("{}\n", daemon.pid()));
 }
 
@@ -166,7 +166,7 @@ fn a_pipe_without_a_reader_does_not_block_the_log() {
     daemon.signal(Signal::SIGHUP);
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
-    let name = pipe.to_str().expect("a path");
+    let name = pipe.to_str().expect("a UTF-8 path");
     for option in ["-l", "-P"] {
         run_command(gearmand(&["-L", "127.0.0.1", "-p", "0", option, name])).failed(1, &[name, "No such device"]);
     }
@@ -175,10 +175,10 @@ fn a_pipe_without_a_reader_does_not_block_the_log() {
 #[test]
 fn sighup_reopens_the_log() {
     let daemon = Background::start(&[]);
-    fs::rename(daemon.folder.file("log"), daemon.folder.file("log.1")).expect("the log is moved");
+    fs::rename(daemon.folder.file("log"), daemon.folder.file("log.1")).expect("a log");
     daemon.signal(Signal::SIGHUP);
-    wait_until("the log is there again", || read(&daemon.folder, "log").contains("log reopened"));
-    let mut stream = TcpStream::connect(daemon.address).expect("it goes on");
+    wait_until("the log is reopened", || read(&daemon.folder, "log").contains("log reopened"));
+    let mut stream = TcpStream::connect(daemon.address).expect("a connection");
     assert_eq!(ask(&mut stream, 16, b"on"), (17, b"on".to_vec()));
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
@@ -192,8 +192,8 @@ fn usr1_stops_the_server_when_no_jobs_remain() {
     let mut stream = TcpStream::connect(daemon.address).expect("a connection");
     assert_eq!(ask(&mut stream, 18, b"f\0\0x").0, 8);
     daemon.signal(Signal::SIGUSR1);
-    wait_until("it drains", || read(&daemon.folder, "log").contains("draining"));
-    assert_eq!(ask(&mut stream, 18, b"f\0\0y").0, 19, "no job is taken any more");
+    wait_until("the server drains", || read(&daemon.folder, "log").contains("draining"));
+    assert_eq!(ask(&mut stream, 18, b"f\0\0y").0, 19, "new jobs must be refused");
     stream.write_all(&packet(1, b"f")).expect("a connection");
     let (kind, job) = ask(&mut stream, 9, b"");
     assert_eq!(kind, 11);
@@ -214,7 +214,7 @@ fn the_command_line_overrides_the_configuration_file() {
     let mut program = gearmand(&["-p", "0", "--config-file"]);
     program.arg(folder.file("conf"));
     let daemon = Daemon::spawn(program);
-    let address = daemon.names()[0].strip_suffix(" (Gearman)").expect("a place for Gearman").to_owned();
+    let address = daemon.names()[0].strip_suffix(" (Gearman)").expect("a Gearman address").to_owned();
     let mut client = TcpStream::connect(&address).expect("a connection");
     client.set_read_timeout(Some(PATIENCE)).expect("a connection");
     let (_, handle) = ask(&mut client, 7, b"f\0\0x");
@@ -224,14 +224,14 @@ fn the_command_line_overrides_the_configuration_file() {
     drop(worker);
     let mut reply = vec![0; 12 + handle.len()];
     client.read_exact(&mut reply).expect("the end of the job");
-    assert_eq!((reply[7], &reply[12..]), (14, handle.as_slice()), "with one try, it fails with its worker");
+    assert_eq!((reply[7], &reply[12..]), (14, handle.as_slice()), "a job with one try must fail with its worker");
 }
 
 #[test]
 fn beanpole_s_binlog_option_stores_jobs() {
     let folder = Folder::new();
     let log = format!("--binlog={}", folder.file("jobs").display());
-    fs::create_dir(folder.file("jobs")).expect("a folder");
+    fs::create_dir(folder.file("jobs")).expect("a directory");
     for round in 0..2 {
         let daemon = Background::start(&[&log]);
         let mut stream = TcpStream::connect(daemon.address).expect("a connection");

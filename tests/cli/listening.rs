@@ -42,10 +42,10 @@ fn the_default_address_is_localhost() {
 }
 
 #[test]
-fn the_default_port_is_the_protocol_s() {
+fn the_default_port_is_11300() {
     let host = own_host();
     if listening().iter().any(|(host, port)| *port == 11_300 && is_any(host)) {
-        println!("skipped: somebody listens on port 11300 of every address");
+        println!("skipped: another process listens on port 11300 of all addresses");
         return;
     }
     let daemon = Daemon::start(&["-l", &host]);
@@ -123,7 +123,7 @@ fn one_unusable_address_prevents_the_start() {
     let unix = format!("unix:{}", folder.file("socket").display());
     let ended = run(&["-l", &unix, "-l", "127.0.0.1:0", "-l", &address.to_string()]);
     ended.failed(NO_ADDRESS, &[&address.to_string()]);
-    assert!(!folder.file("socket").exists(), "a socket file stayed behind");
+    assert!(!folder.file("socket").exists(), "a socket file was left behind");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_server_without_descriptors_recovers_after_disconnections() {
             let crowd: Vec<_> = (0..40).map(|_| daemon.tcp()).collect();
             drop(crowd);
             // Until the server has closed the connections of the crowd, it refuses or closes new connections.
-            wait_until("somebody is served", || {
+            wait_until("a client is served", || {
                 Client::connect(daemon.address()).is_ok_and(|mut client| client.put(b"x", 0, 0, 60).is_ok())
             });
         }

@@ -42,7 +42,7 @@ fn lived(arguments: &[&str]) -> (String, String) {
     let peer = second.local_addr().expect("a connection").to_string();
     second.write_all(b"list-tube-used\r\nquit\r\n").unwrap();
     assert_eq!(read_all(&mut second), b"USING default\r\n");
-    wait_until("one is left", || client.figure("stats", "current-connections").unwrap() == "1");
+    wait_until("one connection is left", || client.figure("stats", "current-connections").unwrap() == "1");
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_log("draining");
     daemon.signal(Signal::SIGTERM);
@@ -55,7 +55,7 @@ fn level(line: &str) -> &str {
 }
 
 #[test]
-fn a_line_is_a_time_a_level_and_a_text() {
+fn each_line_has_a_timestamp_a_level_and_a_message() {
     // Timestamps in the log are truncated to milliseconds, and can therefore be up to 1 ms too early.
     let before = SystemTime::now() - Duration::from_millis(1);
     let (log, _) = lived(&["-VV", "-c"]);
@@ -108,7 +108,7 @@ fn twice_verbose_logs_commands() {
             assert!(traces.iter().any(|line| line.ends_with(&wanted)), "no {wanted}:\n{log}");
         }
         assert!(traces.iter().any(|line| line.contains(" stats client=1 reply=\"OK ")), "{log}");
-        assert!(!log.contains("secret") && !log.contains("nonsense"), "clients' bytes are in the log:\n{log}");
+        assert!(!log.contains("secret") && !log.contains("nonsense"), "the log contains input of clients:\n{log}");
     }
 }
 
@@ -156,7 +156,7 @@ fn json_lines_are_objects() {
 fn only_slow_commands_are_logged() {
     let folder = Folder::new();
     let path = folder.file("");
-    let path = path.to_str().expect("text");
+    let path = path.to_str().expect("a UTF-8 path");
     // With `--slow 0`, every command is slow.
     let (log, _) = lived(&["--slow", "0", "-b", path, "-f0"]);
     let slow =
@@ -242,15 +242,15 @@ fn an_unwritable_log_does_not_stop_the_server() {
     let folder = Folder::new();
     let path = folder.file("s");
     let mut command = command(&["-VV", "-l", &format!("unix:{}", path.display())]);
-    command.stderr(File::options().write(true).open("/dev/full").expect("a device that is full"));
-    let mut child = command.spawn().expect("a program that starts");
+    command.stderr(File::options().write(true).open("/dev/full").expect("/dev/full"));
+    let mut child = command.spawn().expect("a child process");
     // Stops the daemon even if a check panics.
     let result = std::panic::catch_unwind(|| {
-        wait_until("it serves", || path.exists() && Client::connect_unix(&path).is_ok());
+        wait_until("the server serves clients", || path.exists() && Client::connect_unix(&path).is_ok());
         let mut client = Client::connect_unix(&path).expect("a connection");
         client.put(b"x", 0, 0, 60).expect("a job");
     });
-    let runs = child.try_wait().expect("a child of ours").is_none();
+    let runs = child.try_wait().expect("a child process").is_none();
     let _ = child.kill();
     let _ = child.wait();
     assert!(result.is_ok() && runs);
@@ -267,7 +267,7 @@ struct Deaf {
 
 impl Deaf {
     fn start(options: &[&str]) -> Deaf {
-        let (reader, writer) = UnixStream::pair().expect("two sockets");
+        let (reader, writer) = UnixStream::pair().expect("a pair of sockets");
         writer.set_nonblocking(true).expect("a socket");
         let mut filled = 0;
         while let Ok(count) = (&writer).write(&[b'.'; 512]) {
@@ -276,9 +276,9 @@ impl Deaf {
         writer.set_nonblocking(false).expect("a socket");
         let folder = Folder::new();
         let mut command = command(&["-l", &format!("unix:{}", folder.file("s").display())]);
-        let child = command.args(options).stderr(OwnedFd::from(writer)).spawn().expect("a program that starts");
+        let child = command.args(options).stderr(OwnedFd::from(writer)).spawn().expect("a child process");
         let server = Deaf { child, folder, reader, filled };
-        wait_until("it listens", || Client::connect_unix(server.folder.file("s")).is_ok());
+        wait_until("the server listens", || Client::connect_unix(server.folder.file("s")).is_ok());
         server
     }
 
@@ -287,8 +287,8 @@ impl Deaf {
     }
 
     fn stops(&mut self) {
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("a child of ours");
-        wait_until("it ends", || self.child.try_wait().expect("a child of ours").is_some());
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("a child process");
+        wait_until("the server exits", || self.child.try_wait().expect("a child process").is_some());
     }
 }
 
@@ -314,7 +314,7 @@ fn dropped_log_lines_are_counted() {
     let mut server = Deaf::start(&["-V"]);
     server.client().put(b"x", 0, 0, 60).expect("a job");
     let mut filling = vec![0; server.filled];
-    server.reader.read_exact(&mut filling).expect("the filling");
+    server.reader.read_exact(&mut filling).expect("the filler bytes");
     server.stops();
     let mut log = String::new();
     server.reader.read_to_string(&mut log).expect("the log");

@@ -110,14 +110,14 @@ fn the_version_goes_to_stdout() {
 /// A closed pipe or a full disk must not cause a panic.
 #[test]
 fn failed_output_does_not_change_the_exit_code() {
-    let full = || File::options().write(true).open("/dev/full").expect("a device that is full");
+    let full = || File::options().write(true).open("/dev/full").expect("/dev/full");
     for (line, code) in [(&["-h"][..], 0), (&["-x"], BAD_USAGE)] {
-        let status = command(line).stderr(full()).status().expect("a program that starts");
+        let status = command(line).stderr(full()).status().expect("a child process");
         assert_eq!(status.code(), Some(code), "{line:?}");
     }
     let mut version = command(&["-v"]);
-    let status = version.stdout(full()).stderr(std::process::Stdio::null()).status().expect("a program that starts");
-    assert_ne!(status.code(), Some(101), "a panic");
+    let status = version.stdout(full()).stderr(std::process::Stdio::null()).status().expect("a child process");
+    assert_ne!(status.code(), Some(101), "the program panicked");
     assert!(status.code().is_some(), "{status}");
 }
 
@@ -165,7 +165,7 @@ fn options_without_effect_cause_a_warning() {
 }
 
 #[test]
-fn the_number_of_threads_is_that_of_the_option() {
+fn the_option_sets_the_number_of_threads() {
     let threads = |number: &str| Daemon::start(&["-t", number]).threads();
     assert_eq!(threads("5") - threads("2"), 3);
 }
@@ -176,7 +176,7 @@ fn limits_are_accepted() {
     let daemon = Daemon::start(&limits);
     let mut client = daemon.client();
     client.use_tube("a").unwrap();
-    assert!(client.watch("a").is_err(), "two tubes watched, where one is allowed");
+    assert!(client.watch("a").is_err(), "the limit of one watched tube must apply");
     assert_eq!(client.use_tube("b").unwrap_err().to_string(), "the server answered OUT_OF_MEMORY");
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);

@@ -20,10 +20,10 @@ impl Planted {
     fn new() -> Planted {
         let (theirs, ours) = (Folder::new(), Folder::new());
         let user = nobody();
-        chown(theirs.file(""), Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("our folder");
+        chown(theirs.file(""), Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("a directory");
         let planted = Planted { theirs, ours };
         fs::write(planted.secret(), "precious").expect("a file");
-        fs::set_permissions(planted.secret(), fs::Permissions::from_mode(0o600)).expect("our file");
+        fs::set_permissions(planted.secret(), fs::Permissions::from_mode(0o600)).expect("the private file");
         planted
     }
 
@@ -35,7 +35,7 @@ impl Planted {
     fn ways(&self) -> [PathBuf; 2] {
         let (soft, hard) = (self.theirs.file("soft"), self.theirs.file("hard"));
         symlink(self.secret(), &soft).expect("a link");
-        fs::hard_link(self.secret(), &hard).expect("a second name");
+        fs::hard_link(self.secret(), &hard).expect("a hard link");
         [soft, hard]
     }
 
@@ -46,15 +46,15 @@ impl Planted {
     }
 
     fn is_untouched(&self) {
-        let facts = fs::metadata(self.secret()).expect("our file");
+        let facts = fs::metadata(self.secret()).expect("the private file");
         assert_eq!((facts.uid(), facts.mode() & 0o777), (0, 0o600));
-        assert_eq!(fs::read_to_string(self.secret()).expect("our file"), "precious");
-        assert_eq!(fs::read_dir(self.ours.file("")).expect("our folder").count(), 1, "something was created");
+        assert_eq!(fs::read_to_string(self.secret()).expect("the private file"), "precious");
+        assert_eq!(fs::read_dir(self.ours.file("")).expect("a directory").count(), 1, "root created a file");
     }
 }
 
 fn text(path: &Path) -> &str {
-    path.to_str().expect("a path that is text")
+    path.to_str().expect("a UTF-8 path")
 }
 
 fn gearmand_as_nobody(options: &[&str]) -> Command {
@@ -71,7 +71,7 @@ fn the_log_does_not_overwrite_root_s_files() {
     let planted = Planted::new();
     for way in planted.ways() {
         run_command(gearmand_as_nobody(&["-l", text(&way)])).failed(1, &["log", text(&way), "root follows no link"]);
-        fs::remove_file(way).expect("our link");
+        fs::remove_file(way).expect("a link");
     }
     let detour = planted.detour().join("new");
     run_command(gearmand_as_nobody(&["-l", text(&detour)])).failed(1, &["root follows no link"]);
@@ -86,7 +86,7 @@ fn the_pid_file_does_not_overwrite_root_s_files() {
     let planted = Planted::new();
     for way in planted.ways() {
         run_command(gearmand_as_nobody(&["-P", text(&way)])).failed(1, &[text(&way), "root follows no link"]);
-        fs::remove_file(way).expect("our link");
+        fs::remove_file(way).expect("a link");
     }
     planted.is_untouched();
 }
@@ -124,7 +124,7 @@ fn a_path_that_is_too_long_for_clients_is_refused() {
     }
     let planted = Planted::new();
     let folder = planted.theirs.file(&"x".repeat(100));
-    fs::create_dir(&folder).expect("our folder");
+    fs::create_dir(&folder).expect("a directory");
     run(&["-l", &format!("unix:{}", folder.join("s").display())]).failed(super::NO_ADDRESS, &["path must be shorter"]);
 }
 
@@ -155,7 +155,7 @@ fn the_binlog_does_not_move_or_overwrite_root_s_files() {
         planted.is_untouched();
         if name == "lock" {
             fs::remove_file(folder.join(name)).expect("a link");
-            fs::hard_link(planted.secret(), folder.join(name)).expect("a second name");
+            fs::hard_link(planted.secret(), folder.join(name)).expect("a hard link");
             start();
             planted.is_untouched();
         }
@@ -175,7 +175,7 @@ fn the_port_file_does_not_overwrite_root_s_files() {
     assert_eq!(fs::read_to_string(&port).expect("a port file"), format!("{}\n", daemon.address().port()));
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);
-    assert_eq!(fs::read_dir(planted.theirs.file("")).expect("a folder").count(), 0);
+    assert_eq!(fs::read_dir(planted.theirs.file("")).expect("a directory").count(), 0);
     planted.is_untouched();
 }
 
@@ -186,7 +186,7 @@ fn links_of_the_administrator_are_followed() {
         return;
     }
     let planted = Planted::new();
-    fs::set_permissions(planted.theirs.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
+    fs::set_permissions(planted.theirs.file(""), fs::Permissions::from_mode(0o755)).expect("a directory");
     let way = planted.ours.file("way");
     symlink(planted.theirs.file(""), &way).expect("a link");
     let socket = format!("unix:{}", way.join("s").display());
@@ -199,19 +199,19 @@ fn links_of_the_administrator_are_followed() {
     }
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);
-    assert_eq!(fs::read_dir(planted.theirs.file("")).expect("a folder").count(), 1, "but the binlog, all is gone");
+    assert_eq!(fs::read_dir(planted.theirs.file("")).expect("a directory").count(), 1, "only the binlog must remain");
     // The target of the log's link does not exist yet.
     let log = planted.ours.file("log");
     symlink(planted.theirs.file("log"), &log).expect("a link");
     let pid = planted.theirs.file("pid");
     let mut program = gearmand_as_nobody(&["-l", text(&log), "-P", text(&pid)]);
-    let mut child = program.spawn().expect("a program");
-    super::daemon::wait_until("its number is there", || {
+    let mut child = program.spawn().expect("a child process");
+    super::daemon::wait_until("the PID file is written", || {
         fs::read_to_string(&pid).is_ok_and(|text| text == format!("{}\n", child.id()))
     });
     assert_eq!(fs::metadata(planted.theirs.file("log")).expect("a log").uid(), nobody().uid.as_raw());
-    child.kill().expect("our child");
-    child.wait().expect("our child");
+    child.kill().expect("a child process");
+    child.wait().expect("a child process");
 }
 
 /// Without a sync of the parent directory, a power failure can remove a new directory together with its jobs. In this
@@ -222,7 +222,7 @@ fn the_directory_entry_of_a_new_binlog_is_synced() {
         return;
     }
     let planted = Planted::new();
-    fs::set_permissions(planted.theirs.file(""), fs::Permissions::from_mode(0o333)).expect("our folder");
+    fs::set_permissions(planted.theirs.file(""), fs::Permissions::from_mode(0o333)).expect("a directory");
     let (program, folder) = (Folder::new(), planted.theirs.file("jobs"));
     let daemon = Daemon::spawn(as_nobody(&program, &["-p", "0", "-b", text(&folder)]));
     assert!(daemon.log().contains("cannot sync the folder above jobs"), "{}", daemon.log());

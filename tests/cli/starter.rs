@@ -79,7 +79,7 @@ fn the_ready_line_contains_the_addresses() {
     assert_eq!(fs::read_to_string(&read).unwrap(), format!("{} {unix}\n", daemon.address()));
     // The server closes its end after writing the line, possibly later than the test reads the line.
     let fd = format!("/proc/{}/fd/7", daemon.pid());
-    wait_until("it is closed", || !fs::exists(&fd).unwrap() || is_other(&daemon, &line));
+    wait_until("the descriptor is closed", || !fs::exists(&fd).unwrap() || is_other(&daemon, &line));
     daemon.client().put(b"x", 0, 0, 60).unwrap();
 }
 
@@ -96,7 +96,7 @@ fn the_ready_line_can_be_sent_to_stdout() {
     let mut command = command(&["-p0", "--ready-fd=1"]);
     command.stdout(fs::File::create(&path).unwrap());
     let daemon = Daemon::spawn(command);
-    wait_until("the line is there", || fs::read_to_string(&path).unwrap().ends_with('\n'));
+    wait_until("the line is written", || fs::read_to_string(&path).unwrap().ends_with('\n'));
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", daemon.address()));
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);
@@ -120,7 +120,7 @@ fn the_server_stops_when_its_parent_has_ended() {
         let script = "\"$0\" \"$@\" & while :; do sleep 0.1; done";
         let arguments = ["-p0", "--exit-with-parent", "--port-file", path.to_str().unwrap()];
         let mut parent = shell(script, &arguments).stderr(Stdio::null()).spawn().unwrap();
-        wait_until("it listens", || path.exists());
+        wait_until("the server listens", || path.exists());
         let port = fs::read_to_string(&path).unwrap().trim().parse::<u16>().unwrap();
         Client::connect(("127.0.0.1", port)).unwrap().put(b"x", 0, 0, 60).unwrap();
         let killed = std::process::Command::new("kill").args(["-s", signal, &parent.id().to_string()]).status();
@@ -143,7 +143,7 @@ fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
     let log = fs::File::create(&path).unwrap();
     assert!(command.stderr(Stdio::from(log)).status().unwrap().success());
     let has_logged = |words: &str| fs::read_to_string(&path).unwrap().contains(words);
-    wait_until("the server has found itself without a parent", || {
+    wait_until("the server has noticed that its parent has exited", || {
         has_logged("the process that started this one has ended")
     });
     wait_until("the server has stopped", || has_logged("stopp"));

@@ -18,8 +18,8 @@ const BODY: usize = 60_000;
 /// Returns the signals that stop the server. Omits signals that the test process ignores, for example under nohup,
 /// because the server would inherit this setting.
 pub fn ends() -> impl Iterator<Item = Signal> {
-    let status = fs::read_to_string("/proc/self/status").expect("our own status");
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("the signals that are ignored");
+    let status = fs::read_to_string("/proc/self/status").expect("the status of this process");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("the mask of ignored signals");
     let mask = u64::from_str_radix(mask.trim(), 16).expect("a number");
     let ends = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     ends.into_iter().filter(move |signal| mask >> (*signal as u32 - 1) & 1 == 0)
@@ -41,7 +41,7 @@ fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     other.reserve(Some(0)).unwrap().expect("the job");
     stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
-    wait_until("the commands are carried out", || peeked() == replies);
+    wait_until("the commands are executed", || peeked() == replies);
     // Disconnecting would release the job to a waiting client, so the test leaks the connection.
     std::mem::forget(other);
 }
@@ -68,10 +68,10 @@ fn waiting_clients_are_disconnected() {
             stream.write_all(command.as_bytes()).unwrap();
         }
         let mut client = daemon.client();
-        wait_until("four wait", || client.figure("stats", "current-waiting").unwrap() == "4");
+        wait_until("four clients wait", || client.figure("stats", "current-waiting").unwrap() == "4");
         stops(&daemon, signal);
         for stream in &mut streams {
-            assert_eq!(read_all(stream), b"", "they get nothing but the end");
+            assert_eq!(read_all(stream), b"", "a waiting client must not receive a reply");
         }
     }
 }
@@ -84,7 +84,7 @@ fn many_clients_are_disconnected() {
         stream.write_all(b"put 0 1000 60 1\r\nx\r\nreserve\r\n").unwrap();
     }
     let mut client = daemon.client();
-    wait_until("all wait", || client.figure("stats", "current-waiting").unwrap() == "300");
+    wait_until("all clients wait", || client.figure("stats", "current-waiting").unwrap() == "300");
     stops(&daemon, Signal::SIGTERM);
     for stream in &mut streams {
         let replies = read_all(stream);
@@ -119,7 +119,7 @@ fn the_stop_does_not_wait_forever_for_a_tcp_client_that_never_reads() {
 /// Like [`read_all`], but waits first. A server that does not wait for slow clients would close the connection during
 /// this time.
 fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
-    wait_until("nobody is let in any more", || !daemon.path().exists());
+    wait_until("the socket file is removed", || !daemon.path().exists());
     std::thread::sleep(Duration::from_millis(50));
     read_all(stream)
 }
@@ -128,7 +128,7 @@ fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
 /// the client was too slow, the caller can retry.
 fn is_whole(whole: bool, signalled: Instant) -> bool {
     let took = signalled.elapsed();
-    assert!(whole || took >= LAST_WORDS, "replies are missing that were read in {took:?}");
+    assert!(whole || took >= LAST_WORDS, "replies are missing although the client read them within {took:?}");
     whole
 }
 
@@ -177,7 +177,7 @@ fn arrive_though_more_commands_do_not() -> bool {
     stream.write_all("peek 1\r\n".repeat(2000).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
     let (mut replies, mut looks) = (0, 0);
-    wait_until("it stops to read a client that does not read", || {
+    wait_until("the server stops reading from a client that does not read", || {
         let now = peeked();
         looks = if now == replies { looks + 1 } else { 0 };
         replies = now;
@@ -216,8 +216,8 @@ fn a_busy_client_does_not_delay_the_stop() {
     let asking = std::thread::spawn(move || while stream.write_all(b"stats\r\n").is_ok() {});
     let reading = std::thread::spawn(move || while matches!(reader.read(&mut [0; 65_536]), Ok(1..)) {});
     let mut client = daemon.client();
-    wait_until("it is busy", || client.figure("stats", "cmd-stats").unwrap().parse::<u64>().unwrap() > 100);
+    wait_until("the server is busy", || client.figure("stats", "cmd-stats").unwrap().parse::<u64>().unwrap() > 100);
     stops(&daemon, Signal::SIGTERM);
-    asking.join().expect("a thread that ends");
-    reading.join().expect("a thread that ends");
+    asking.join().expect("no panic");
+    reading.join().expect("no panic");
 }

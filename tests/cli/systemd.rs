@@ -57,7 +57,7 @@ fn an_inherited_unix_socket_is_served_and_its_file_stays() {
     assert_eq!(daemon.names(), [format!("unix:{}", path.display())]);
     daemon.client().put(b"x", 0, 0, 60).unwrap();
     stops(&daemon);
-    assert!(is_socket(&path), "the file is systemd's");
+    assert!(is_socket(&path), "the server must not remove systemd's socket file");
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn inherited_sockets_keep_listening_after_the_server_stops() {
         stops(&daemon);
         // The clients connect while no server runs. The next server must serve them.
         early = [
-            Client::connect(address).expect("a TCP socket that listens on"),
-            Client::connect_unix(&path).expect("a Unix socket that listens on"),
+            Client::connect(address).expect("a TCP socket that still listens"),
+            Client::connect_unix(&path).expect("a Unix socket that still listens"),
         ];
     }
 }
@@ -134,7 +134,7 @@ fn inherited_sockets_replace_addresses_with_a_warning() {
     for option in ["-l 127.0.0.1", "-p 1", &format!("-l {unix}")] {
         let has_warned =
             log.lines().any(|line| line.contains(" WARN ") && line.ends_with(&format!("ignoring {option}")));
-        assert!(has_warned, "nothing about {option}:\n{log}");
+        assert!(has_warned, "no warning about {option}:\n{log}");
     }
     assert_eq!(log.matches(" WARN ").count(), 3, "{log}");
     assert!(!folder.file("s").exists());
@@ -186,7 +186,7 @@ fn invalid_socket_counts_exit_with_111() {
 
 fn notification(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 256];
-    let length = socket.recv(&mut buffer).expect("a message");
+    let length = socket.recv(&mut buffer).expect("a notification");
     String::from_utf8_lossy(&buffer[..length]).into_owned()
 }
 
@@ -200,7 +200,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
     stops(&daemon);
     assert_eq!(notification(socket), "STOPPING=1");
     socket.set_nonblocking(true).unwrap();
-    assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
+    assert!(socket.recv(&mut [0; 8]).is_err(), "unexpected notification");
 }
 
 /// `systemctl reload` also sends SIGHUP to a service that has no certificates or configuration files to reload.
@@ -230,7 +230,7 @@ fn sighup_is_ignored_without_files_to_reload() {
 fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
     for name in UNITS {
-        let unit = std::fs::read_to_string(format!("pkg/systemd/{name}.service")).expect("the unit");
+        let unit = std::fs::read_to_string(format!("pkg/systemd/{name}.service")).expect("the unit file");
         let setting = |key| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
         assert!(setting("RestartPreventExitStatus=").split(' ').all(|status| status != "75"), "{unit}");
         assert_eq!([setting("Restart="), setting("RestartSec=")], ["on-failure", "1"], "{unit}");
@@ -244,7 +244,7 @@ fn an_unassigned_address_has_a_separate_exit_status() {
 fn readiness_is_reported_to_a_socket_with_a_path() {
     let folder = Folder::new();
     let path = folder.file("notify");
-    tells(path.to_str().expect("a plain path"), &UnixDatagram::bind(&path).unwrap());
+    tells(path.to_str().expect("a UTF-8 path"), &UnixDatagram::bind(&path).unwrap());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn readiness_is_reported_to_a_socket_with_an_abstract_name() {
 #[test]
 fn a_missing_notify_socket_is_ignored() {
     let folder = Folder::new();
-    for name in [folder.file("nobody").to_str().expect("a plain path"), "", "@"] {
+    for name in [folder.file("nobody").to_str().expect("a UTF-8 path"), "", "@"] {
         let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", name)], &[]);
         daemon.client().put(b"x", 0, 0, 60).unwrap();
         stops(&daemon);
@@ -273,7 +273,7 @@ fn readiness_is_not_reported_again_after_a_failure() {
     let filler = UnixDatagram::unbound().unwrap();
     filler.set_nonblocking(true).unwrap();
     while filler.send_to(b"x", &path).is_ok() {}
-    let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", path.to_str().expect("a plain path"))], &[]);
+    let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", path.to_str().expect("a UTF-8 path"))], &[]);
     daemon.client().put(b"x", 0, 0, 60).unwrap();
     daemon.wait_log("was not told READY=1");
     stops(&daemon);
@@ -289,7 +289,7 @@ fn a_server_that_failed_does_not_report_readiness() {
     command.env("NOTIFY_SOCKET", &path);
     run_command(command).failed(NO_ADDRESS, &[&address.to_string()]);
     socket.set_nonblocking(true).unwrap();
-    assert!(socket.recv(&mut [0; 8]).is_err(), "it has_warned something");
+    assert!(socket.recv(&mut [0; 8]).is_err(), "unexpected notification");
 }
 
 /// Most of the exposure that systemd-analyze(1) still reports is network access, which a server needs.
@@ -300,7 +300,7 @@ fn the_units_drop_unneeded_privileges() {
 
 fn judge_unit(name: &str) {
     let name = format!("{name}.service");
-    let unit = std::fs::read_to_string(format!("pkg/systemd/{name}")).expect("the unit");
+    let unit = std::fs::read_to_string(format!("pkg/systemd/{name}")).expect("the unit file");
     // `--access` must look up users, and `--max-memory` must read the available memory.
     let stands = |text: &str| unit.lines().any(|line| line.starts_with(text));
     assert!(!stands("PrivateUsers=") && !stands("ProcSubset="), "{unit}");
@@ -315,7 +315,7 @@ fn judge_unit(name: &str) {
         judged.then(|| output.status.success())
     };
     if let Some(good) = judge("--threshold=12") {
-        assert!(good, "{name} allows more than before");
-        assert_eq!(judge("--threshold=1"), Some(false), "it judges nothing");
+        assert!(good, "{name} exceeds the permitted exposure");
+        assert_eq!(judge("--threshold=1"), Some(false), "the check must fail with a lower threshold");
     }
 }

@@ -46,7 +46,7 @@ fn a_unix_socket_ignores_the_port_option() {
 fn a_lock_on_the_socket_s_directory_is_ignored() {
     let folder = Folder::new();
     let path = folder.file("s");
-    let locked = fs::File::open(path.parent().expect("a folder")).expect("a folder");
+    let locked = fs::File::open(path.parent().expect("a directory")).expect("a directory");
     let _lock = Flock::lock(locked, FlockArg::LockExclusive).map_err(|(_, error)| error).expect("a lock");
     let daemon = start(&path);
     assert!(daemon.log().contains("locked by somebody else"), "{}", daemon.log());
@@ -78,7 +78,7 @@ fn a_living_server_keeps_its_socket() {
     for _ in 0..2 {
         let ended = run(&["-l", &option(&path)]);
         ended.failed(NO_ADDRESS, &[" ERROR ", &option(&path), "another server", "-l ADDR"]);
-        assert!(!ended.err.contains("-p PORT"), "a port is no way out: {ended:?}");
+        assert!(!ended.err.contains("-p PORT"), "the advice must not mention a port: {ended:?}");
         serves(&path);
     }
     assert_eq!(first.client().figure("stats", "total-jobs").unwrap(), "2");
@@ -112,7 +112,7 @@ fn a_living_server_of_another_user_keeps_its_socket() {
         return;
     }
     let folder = Folder::new();
-    fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o777)).expect("our folder");
+    fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o777)).expect("a directory");
     let path = folder.file("s");
     let first = Daemon::start(&["-l", &option(&path), "--socket-mode", "600"]);
     let ended = run_as_nobody(&["-l", &option(&path)]);
@@ -128,7 +128,7 @@ fn a_socket_of_another_kind_is_left_alone() {
     let log = UnixDatagram::bind(&path).expect("a socket");
     log.set_read_timeout(Some(PATIENCE)).expect("a socket");
     run(&["-l", &option(&path)]).failed(NO_ADDRESS, &[" ERROR ", &option(&path)]);
-    UnixDatagram::unbound().expect("a socket").send_to(b"x", &path).expect("a socket that is still there");
+    UnixDatagram::unbound().expect("a socket").send_to(b"x", &path).expect("an existing socket");
     assert_eq!(log.recv(&mut [0; 8]).expect("a message"), 1);
 }
 
@@ -143,7 +143,7 @@ fn other_files_are_not_replaced() {
     symlink(&target, &link).expect("a link");
     run(&["-l", &option(&link)]).failed(NO_ADDRESS, &[" ERROR ", &option(&link), "no socket"]);
     assert!(link.is_symlink() && !target.exists());
-    fs::create_dir(folder.file("folder")).expect("a folder");
+    fs::create_dir(folder.file("folder")).expect("a directory");
     run(&["-l", &option(&folder.file("folder"))]).failed(NO_ADDRESS, &[" ERROR ", "no socket"]);
     run(&["-l", &option(&folder.file("none/s"))]).failed(NO_ADDRESS, &[" ERROR ", "none/s"]);
 }
@@ -193,7 +193,7 @@ fn a_successor_s_socket_file_is_not_removed() {
     let second = start(&path);
     first.signal(Signal::SIGTERM);
     assert_eq!(first.wait(PATIENCE), 0);
-    assert!(is_socket(&path), "the second server's file is gone; log of the first:\n{}", first.log());
+    assert!(is_socket(&path), "the second server's socket file was removed; log of the first:\n{}", first.log());
     serves(second.path());
 }
 

@@ -15,7 +15,7 @@ const NO_SUCH_USER: i32 = 33;
 const CANNOT_BECOME: i32 = 34;
 
 pub fn nobody() -> User {
-    User::from_name("nobody").expect("a list of users").expect("the user nobody")
+    User::from_name("nobody").expect("a user database").expect("the user nobody")
 }
 
 /// Returns a command that runs a copy of the program, in a world-readable directory, as nobody. Requires root.
@@ -24,8 +24,8 @@ pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     // Uses cp(1), because a child process of another test could inherit the descriptor with which this process would
     // write the copy. Executing the copy fails while any process has it open for writing.
     assert!(Command::new("cp").arg(program()).arg(&copy).status().expect("cp").success());
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
-    fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("a copy");
+    fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("a directory");
     let mut command = Command::new(copy);
     command.args(arguments).uid(nobody().uid.as_raw()).gid(nobody().gid.as_raw()).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -71,15 +71,15 @@ fn the_server_cannot_gain_privileges_and_restricts_its_files() {
         let folder = Folder::new();
         let binlog = folder.file("jobs");
         let script = format!("umask {before}; exec \"$0\" \"$@\"");
-        let options = ["-p", "0", "-b", binlog.to_str().expect("a name")];
+        let options = ["-p", "0", "-b", binlog.to_str().expect("a UTF-8 path")];
         let daemon = Daemon::spawn(super::daemon::shell(&script, &options));
         assert_eq!(status(&daemon, "NoNewPrivs:"), "1");
-        assert_eq!(status(&daemon, "Seccomp:"), "0", "that is the unit's to say");
+        assert_eq!(status(&daemon, "Seccomp:"), "0", "the unit file, not the server, enables a seccomp filter");
         let umask = u32::from_str_radix(&status(&daemon, "Umask:"), 8).expect("a mode");
         assert_eq!(umask, after, "after umask {before}");
-        for entry in fs::read_dir(&binlog).expect("a folder") {
+        for entry in fs::read_dir(&binlog).expect("a directory") {
             let entry = entry.expect("a file");
-            let mode = std::os::unix::fs::MetadataExt::mode(&entry.metadata().expect("ours")) & 0o777;
+            let mode = std::os::unix::fs::MetadataExt::mode(&entry.metadata().expect("metadata")) & 0o777;
             assert_eq!(mode & after, 0, "{}: {mode:o}", entry.path().display());
         }
     }
@@ -106,7 +106,7 @@ fn an_unknown_user_exits_with_33() {
     let path = folder.file("s");
     let ended = run(&["-u", "no-such-user", "-l", &format!("unix:{}", path.display())]);
     ended.failed(NO_SUCH_USER, &[" ERROR ", "no such user", "no-such-user"]);
-    assert!(!path.exists(), "a socket file stayed behind");
+    assert!(!path.exists(), "a socket file was left behind");
     run(&["-p0", "-u", ""]).failed(NO_SUCH_USER, &[" ERROR ", "no such user"]);
 }
 
@@ -182,12 +182,12 @@ fn the_parent_of_a_new_binlog_directory_is_synced() {
     }
     let (program, place) = (Folder::new(), Folder::new());
     let parent = place.file("parent");
-    fs::create_dir(&parent).expect("a folder");
+    fs::create_dir(&parent).expect("a directory");
     // Without the permission to read the directory, the server cannot sync it, and must report the failure.
-    chown(&parent, Some(nobody().uid.as_raw()), None).expect("its owner");
-    fs::set_permissions(&parent, fs::Permissions::from_mode(0o300)).expect("its mode");
+    chown(&parent, Some(nobody().uid.as_raw()), None).expect("the owner is changed");
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o300)).expect("the mode is changed");
     let log = parent.join("log");
-    let daemon = Daemon::spawn(as_nobody(&program, &["-p", "0", "-b", log.to_str().expect("a plain path")]));
+    let daemon = Daemon::spawn(as_nobody(&program, &["-p", "0", "-b", log.to_str().expect("a UTF-8 path")]));
     daemon.wait_log("cannot sync the folder above log");
     assert!(log.is_dir());
 }
