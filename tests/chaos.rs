@@ -170,7 +170,7 @@ fn few_descriptors(server: &Daemon) {
     }
     let streams: Vec<TcpStream> = (0..40).map(|_| server.tcp()).collect();
     for mut stream in &streams {
-        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("an option");
+        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket option");
         // The server may reply, refuse the connection or reset it.
         let _ = stream.read(&mut [0; 100]);
     }

@@ -63,7 +63,7 @@ pub const ROWS: &[Row] = &[
     row("O1", "hang-up with an urgent and a less urgent job", "the waiting client gets the more urgent job", true, order::after_a_hang_up),
     row("O2", "put and release with one delay in one packet", "peek-delayed returns the job of the first command", true, order::two_delays_in_one_packet),
     row("O3a", "one address opens too many connections", "it gets its share; another address is served", false, access::one_address),
-    row("O3b", "all connections are taken", "the operator's Unix socket is served", false, access::operator),
+    row("O3b", "other clients use all connections", "the operator's Unix socket is served", false, access::operator),
     row("O3c", "silent connections, --idle-timeout 1", "they are closed; waiting and active connections are not", false, access::idle),
     row("O5", "30 clients under ulimit -n 20", "each client gets a reply", true, access::few_files),
 ];
