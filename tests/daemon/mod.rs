@@ -139,17 +139,17 @@ pub fn run(arguments: &[&str]) -> Ended {
 }
 
 pub fn run_command(mut command: Command) -> Ended {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a program that starts");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("an executable program");
     let (mut out, mut err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
     let out = std::thread::spawn(move || text_of(&mut out));
     let err = std::thread::spawn(move || text_of(&mut err));
-    let status = ended(PATIENCE, || child.try_wait().expect("a child of ours"));
+    let status = ended(PATIENCE, || child.try_wait().expect("a child process"));
     let status = status.unwrap_or_else(|| {
         let _ = child.kill();
-        child.wait().expect("a child of ours")
+        child.wait().expect("a child process")
     });
     let (out, err) = (out.join().expect("a reader"), err.join().expect("a reader"));
-    let code = status.code().unwrap_or_else(|| panic!("it did not end by itself: {status}\n{out}{err}"));
+    let code = status.code().unwrap_or_else(|| panic!("the process did not exit by itself: {status}\n{out}{err}"));
     Ended { code, out, err }
 }
 
@@ -179,7 +179,7 @@ impl Daemon {
 
     /// Starts a server with a command from [`command`] or [`shell`], and waits until the server accepts connections.
     pub fn spawn(command: Command) -> Daemon {
-        Daemon::try_spawn(command).unwrap_or_else(|log| panic!("it does not listen:\n{log}"))
+        Daemon::try_spawn(command).unwrap_or_else(|log| panic!("the server does not listen:\n{log}"))
     }
 
     /// Like [`Daemon::spawn`], but returns the contents of stderr if the server exits or does not listen in time.
@@ -198,15 +198,15 @@ impl Daemon {
     pub fn spawn_at(command: Command, address: SocketAddr) -> Daemon {
         let mut daemon = Daemon::begin(command);
         daemon.names = vec![address.to_string()];
-        wait_until("it listens", || {
-            assert!(daemon.runs(), "it has ended; log:\n{}", daemon.log());
+        wait_until("the server listens", || {
+            assert!(daemon.runs(), "the server has exited; log:\n{}", daemon.log());
             TcpStream::connect(address).is_ok()
         });
         daemon
     }
 
     fn begin(mut command: Command) -> Daemon {
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("a program that starts");
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("an executable program");
         let (pid, stderr) = (child.id(), child.stderr.take().expect("a pipe"));
         let (text, grown) = Default::default();
         let log = Arc::new(Log { pipe: File::from(OwnedFd::from(stderr)), text, grown });
@@ -268,19 +268,19 @@ impl Daemon {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid as i32), signal).expect("a process of ours");
+        kill(Pid::from_raw(self.pid as i32), signal).expect("a child process");
     }
 
     /// Returns the exit code. Panics after `timeout`, or if a signal killed the process.
     pub fn wait(&self, timeout: Duration) -> i32 {
-        let status = ended(timeout, || self.child().try_wait().expect("a child of ours"));
-        let status = status.unwrap_or_else(|| panic!("it still runs after {timeout:?}; log:\n{}", self.log()));
-        wait_until("the log has ended", || self.log.text().ended);
-        status.code().unwrap_or_else(|| panic!("it did not end by itself: {status}; log:\n{}", self.log()))
+        let status = ended(timeout, || self.child().try_wait().expect("a child process"));
+        let status = status.unwrap_or_else(|| panic!("the process still runs after {timeout:?}; log:\n{}", self.log()));
+        wait_until("stderr is closed", || self.log.text().ended);
+        status.code().unwrap_or_else(|| panic!("the process did not exit by itself: {status}; log:\n{}", self.log()))
     }
 
     pub fn runs(&self) -> bool {
-        self.child().try_wait().expect("a child of ours").is_none()
+        self.child().try_wait().expect("a child process").is_none()
     }
 
     /// Returns everything that the process has written to stderr.
@@ -291,7 +291,7 @@ impl Daemon {
     /// Waits until stderr contains `text`, and returns all of stderr. Panics after [`PATIENCE`], or if the process
     /// exits first.
     pub fn wait_log(&self, text: &str) -> String {
-        self.hear(text).unwrap_or_else(|log| panic!("it did not say \"{text}\":\n{log}"))
+        self.hear(text).unwrap_or_else(|log| panic!("the log does not contain \"{text}\":\n{log}"))
     }
 
     /// Like [`Daemon::wait_log`], but returns the contents of stderr as an error if they do not contain `text`.
@@ -312,7 +312,7 @@ impl Daemon {
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).expect("a running process");
         // The second field is the name in parentheses, which can contain spaces and parentheses.
-        let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
+        let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
         let mut fields = fields.split(' ').skip(11).map(|field| field.parse::<u64>().expect("a number"));
         let ticks = fields.next().expect("the user time") + fields.next().expect("the system time");
         let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().expect("a clock tick") as u64;
@@ -437,7 +437,7 @@ impl Folder {
         let folder = std::env::temp_dir().join(format!("beanpole-{}-{number}", std::process::id()));
         // An earlier process with the same ID may have left a directory.
         let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).expect("a folder for this test");
+        fs::create_dir(&folder).expect("a directory for this test");
         Folder(folder)
     }
 
@@ -456,7 +456,7 @@ impl Drop for Folder {
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(POLL_INTERVAL);
     }
 }
