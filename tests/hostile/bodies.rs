@@ -52,7 +52,7 @@ fn halves_of_lines_and_bodies() {
             _ => {}
         }
         let line = client.line();
-        assert!(line.starts_with(reply), "{line} to {first:?}");
+        assert!(line.starts_with(reply), "reply {line} to {first:?}");
     }
     calm(&daemon);
 }
@@ -70,8 +70,8 @@ fn huge_bodies_that_never_arrive() {
     }
     calm(&daemon);
     let grown = daemon.rss().saturating_sub(before);
-    println!("{CROWD} bodies of 1 GiB that never come cost {} kB", grown / 1024);
-    assert!(grown < 8 << 20, "{grown} bytes for bodies that never came");
+    println!("{CROWD} bodies of 1 GiB that never arrive cost {} kB", grown / 1024);
+    assert!(grown < 8 << 20, "{grown} bytes for bodies that never arrived");
     drop(clients);
     calm(&daemon);
 }
@@ -95,7 +95,7 @@ fn many_huge_bodies_and_little_memory() {
         client.ask("list-tube-used", "USING default");
     }
     let grown = daemon.peak_rss() - before;
-    assert!(grown < 8 << 20, "{grown} bytes for bodies that were refused");
+    assert!(grown < 8 << 20, "{grown} bytes for refused bodies");
     calm(&daemon);
 }
 
@@ -114,7 +114,7 @@ fn bodies_are_charged_as_they_arrive() {
     second.send(&body);
     second.send("\r\n");
     let id = second.line();
-    let id = id.strip_prefix("INSERTED ").expect("room, since nothing of the other one has come");
+    let id = id.strip_prefix("INSERTED ").expect("free memory, because the other body has not arrived");
     // The server must read the whole body before it refuses the put.
     first.send(&body);
     first.send("\r\nlist-tube-used\r\n");
@@ -123,7 +123,7 @@ fn bodies_are_charged_as_they_arrive() {
     second.ask(&format!("delete {id}"), "DELETED");
     first.send(line);
     first.send(&body[..400_000]);
-    wait_until("a half of the body is on account", || stat(&daemon, "memory-buffers") > 400_000);
+    wait_until("the first part of the body is charged", || stat(&daemon, "memory-buffers") > 400_000);
     second.send(line);
     second.send(&body);
     second.send("\r\n");

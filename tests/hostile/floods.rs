@@ -90,7 +90,7 @@ fn a_hundred_thousand_commands_in_one_write() {
     let mut found = vec![0; expected.len()];
     (&client).read_exact(&mut found).expect("all replies");
     let differ = found.iter().zip(&expected).position(|(left, right)| left != right);
-    assert_eq!(differ, None, "of {} bytes", expected.len());
+    assert_eq!(differ, None, "the first difference in {} bytes of replies", expected.len());
     sender.join().expect("a sender");
     calm(&daemon);
 }
@@ -112,11 +112,11 @@ fn thousands_of_commands_behind_a_blocked_reserve() {
     (0..COMMANDS).for_each(|number| commands.push_str(&format!("use t{number}\r\n")));
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| daemon.tcp()).collect();
     clients.iter_mut().for_each(|client| client.write_all(commands.as_bytes()).expect("a connection"));
-    wait_until("all wait", || stat(&daemon, "current-waiting") == CLIENTS as u64);
+    wait_until("all clients wait", || stat(&daemon, "current-waiting") == CLIENTS as u64);
     calm(&daemon);
     let grown = daemon.peak_rss() - before;
     println!("{CLIENTS} x {COMMANDS} commands behind a reserve cost {} kB", grown / 1024);
-    assert!(grown < BOUND, "{grown} bytes for commands that wait");
+    assert!(grown < BOUND, "{grown} bytes for buffered commands");
     let mut producer = Wire::to(&daemon);
     let mut clients: Vec<Wire> = clients.into_iter().map(Wire::of).collect();
     (0..CLIENTS).for_each(|_| assert!(producer.put(b"go", 3600) > 0));
@@ -171,8 +171,8 @@ impl Flooded {
     /// Returns a connection that has received a reply, which proves that the server has accepted it.
     fn client(&self) -> Client {
         let mut client = Client::connect_unix(self.daemon.path()).expect("a connection");
-        client.send(b"use default\r\n").expect("room in the socket");
-        assert_eq!(client.line().expect("an answer"), "USING default");
+        client.send(b"use default\r\n").expect("buffer space");
+        assert_eq!(client.line().expect("a reply"), "USING default");
         client
     }
 
@@ -182,23 +182,23 @@ impl Flooded {
         let before = figure(&mut self.bystander, "stats", key);
         let commands = format!("{command}\r\n").repeat(count);
         self.daemon.freeze();
-        clients.iter_mut().for_each(|client| client.send(commands.as_bytes()).expect("room in the socket"));
-        self.bystander.send(b"stats\r\n").expect("room in the socket");
+        clients.iter_mut().for_each(|client| client.send(commands.as_bytes()).expect("buffer space"));
+        self.bystander.send(b"stats\r\n").expect("buffer space");
         self.daemon.thaw();
-        let reply = self.bystander.reply().expect("an answer");
+        let reply = self.bystander.reply().expect("a reply");
         let stats = String::from_utf8_lossy(&reply.body).into_owned();
         let value = stats.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).expect("a figure");
         let after: u64 = value.parse().expect("a number");
         for client in clients {
-            (0..count).for_each(|_| drop(client.reply().expect("an answer")));
+            (0..count).for_each(|_| drop(client.reply().expect("a reply")));
         }
         after - before
     }
 
     /// Returns the maximum of [`Flooded::ahead`] over several runs.
     fn max_ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
-        let max = (0..5).map(|_| self.ahead(clients, command, count, key)).max().expect("five of them");
-        println!("{} x {count} {command}: {max} before somebody else's command", clients.len());
+        let max = (0..5).map(|_| self.ahead(clients, command, count, key)).max().expect("five runs");
+        println!("{} x {count} {command}: {max} before the bystander's command", clients.len());
         max
     }
 }
@@ -209,7 +209,7 @@ impl Flooded {
 fn one_client_floods_with_an_expensive_command() {
     let mut flooded = Flooded::start();
     let max = flooded.max_ahead(&mut [flooded.client()], "stats", 4000, "cmd-stats");
-    assert!(max <= 400, "{max} of 4000 come first");
+    assert!(max <= 400, "{max} of 4000 commands came first");
     calm(&flooded.daemon);
 }
 
@@ -223,7 +223,7 @@ fn one_client_floods_with_a_very_expensive_command() {
         let commands: String = (first..first + 1000).map(|tube| format!("watch t{tube}\r\n")).collect();
         watcher.send(commands.as_bytes()).expect("a connection");
         (0..1000).for_each(|number| {
-            assert_eq!(watcher.line().expect("an answer"), format!("WATCHING {}", first + number + 2));
+            assert_eq!(watcher.line().expect("a reply"), format!("WATCHING {}", first + number + 2));
         });
     }
     // Puts a ready job into another tube, because `reserve` scans the tubes only if a ready job exists.
@@ -232,7 +232,7 @@ fn one_client_floods_with_a_very_expensive_command() {
     elsewhere.put(b"x", 60);
     let key = "cmd-reserve-with-timeout";
     let max = flooded.max_ahead(&mut [watcher], "reserve-with-timeout 0", 100, key);
-    assert!(max <= 10, "{max} of 100 come first");
+    assert!(max <= 10, "{max} of 100 commands came first");
     calm(&flooded.daemon);
 }
 
@@ -245,9 +245,9 @@ fn many_clients_flood() {
     // The server first gives each client a turn. With 101 active connections, a turn is a third of a batch of 128
     // commands.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
-    assert!(first <= 4400, "{first} of 100,000 come first");
+    assert!(first <= 4400, "{first} of 100,000 commands came first");
     let max = flooded.max_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
-    assert!(max <= 400, "{max} of 100,000 come first");
+    assert!(max <= 400, "{max} of 100,000 commands came first");
     calm(&flooded.daemon);
 }
 
@@ -261,11 +261,11 @@ fn one_client_floods_for_long() {
     std::thread::scope(|scope| {
         scope.spawn(|| flood(stream, &commands, &stop));
         let _stop = StopAtEnd(&stop);
-        wait_until("there was a long flood", || stat(&flooded.daemon, "cmd-delete") > 1_000_000);
+        wait_until("a million commands are executed", || stat(&flooded.daemon, "cmd-delete") > 1_000_000);
     });
     calm(&flooded.daemon);
     let last = flooded.max_ahead(&mut [flooded.client()], "delete 1", 4000, "cmd-delete");
-    assert!(first <= 400 && last <= 400, "{first} and {last} of 4000 come first");
+    assert!(first <= 400 && last <= 400, "{first} and {last} of 4000 commands came first");
     calm(&flooded.daemon);
 }
 
@@ -278,11 +278,11 @@ fn the_memory_of_jobs_put_in_a_flood_is_released() {
     let mut flood = client.stream().try_clone().expect("one more descriptor");
     let writer = std::thread::spawn(move || flood.write_all(&put(&[b'x'; 64], 60).repeat(JOBS)).expect("a connection"));
     (1..=JOBS).for_each(|id| client.expect(&format!("INSERTED {id}")));
-    writer.join().expect("all is written");
+    writer.join().expect("a writer");
     let full = daemon.rss();
     for first in (1..=JOBS).step_by(1000) {
         client.send((first..first + 1000).map(|id| format!("delete {id}\r\n")).collect::<String>());
         (0..1000).for_each(|_| client.expect("DELETED"));
     }
-    wait_until("the memory is given back", || daemon.rss() < full / 2);
+    wait_until("the memory is released", || daemon.rss() < full / 2);
 }

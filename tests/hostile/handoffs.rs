@@ -137,7 +137,7 @@ fn with_four_threads() {
 fn with_a_log() {
     let folder = Folder::new();
     let log = folder.file("log");
-    std::fs::create_dir(&log).expect("a folder for the log");
-    let log = log.to_str().expect("a name without strange bytes");
+    std::fs::create_dir(&log).expect("a directory for the log");
+    let log = log.to_str().expect("valid UTF-8");
     every_reply_in_its_place(&["-t", "4", "-f", "0", "-b", log]);
 }

@@ -33,7 +33,7 @@ fn silent_clients_are_dropped_even_with_incomplete_commands() {
 #[test]
 fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     let daemon = Daemon::start(&[&TIMEOUT[..], &["--gearman=127.0.0.1:0"]].concat());
-    let gearman = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a door for Gearman");
+    let gearman = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a Gearman address");
     let gearman = || TcpStream::connect(gearman).expect("a connection");
     let (mut waits, mut holds, mut speaks) = (Wire::to(&daemon), Wire::to(&daemon), Wire::to(&daemon));
     let id = holds.put(b"held", 3600);
@@ -67,7 +67,7 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
         let mut bytes = Vec::new();
         while !bytes.ends_with(b"\0RES\0\0\0\x11\0\0\0\x02on") {
             let mut byte = [0];
-            std::io::Read::read_exact(client.reader(), &mut byte).expect("an answer");
+            std::io::Read::read_exact(client.reader(), &mut byte).expect("a reply");
             bytes.push(byte[0]);
         }
     }

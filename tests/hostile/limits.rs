@@ -30,7 +30,7 @@ fn let_in(daemon: &Daemon) -> Wire {
         client.send("list-tube-used\r\n");
         match client.line().as_str() {
             "USING default" => return client,
-            "OUT_OF_MEMORY" => assert!(Instant::now() < end, "nobody is let in any more"),
+            "OUT_OF_MEMORY" => assert!(Instant::now() < end, "the server admits no more clients"),
             other => panic!("{other}"),
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -80,7 +80,7 @@ fn many_refused_clients_at_a_full_server() {
     drop(clients);
     let clients: Vec<Wire> = (0..10 + KEPT).map(|_| let_in(&daemon)).collect();
     drop(clients);
-    wait_until("all are gone", || let_in(&daemon).stream().peer_addr().is_ok());
+    wait_until("the server admits clients again", || let_in(&daemon).stream().peer_addr().is_ok());
     calm(&daemon);
 }
 
@@ -118,7 +118,7 @@ fn no_files_left() {
         let side = if is_let_in(&mut client) { &mut inside } else { &mut outside };
         side.push(client);
     }
-    assert!(inside.len() >= 15 && outside.len() >= 5, "{} of 34 are let in", inside.len());
+    assert!(inside.len() >= 15 && outside.len() >= 5, "{} of 34 clients were admitted", inside.len());
     at_rest(&daemon);
     serves(&mut inside[0]);
     assert_eq!(lines_with(&daemon, NO_FILES), 1, "{}", daemon.log());
@@ -137,7 +137,7 @@ fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
     at_rest(daemon);
     let open = daemon.open_files();
     drop(inside.pop());
-    wait_until("a file is closed", || daemon.open_files() < open);
+    wait_until("a descriptor is closed", || daemon.open_files() < open);
     daemon.client()
 }
 
@@ -185,14 +185,14 @@ fn hardly_any_files() {
         let mut clients: Vec<Wire> = (0..30).map(|_| Wire::to(&daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("list-tube-used\r\n"));
         let inside = clients.iter_mut().filter_map(|client| is_let_in(client).then_some(())).count();
-        assert!((1..30).contains(&inside), "{inside} are let in with {files} files");
+        assert!((1..30).contains(&inside), "{inside} clients were admitted with {files} descriptors");
         at_rest(&daemon);
     }
 }
 
 fn from(daemon: &Daemon, host: [u8; 4]) -> Wire {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&SocketAddr::from((host, 0)).into()).expect("an address of this machine");
+    socket.bind(&SocketAddr::from((host, 0)).into()).expect("a local address");
     socket.connect(&daemon.address().into()).expect("a connection");
     socket.set_read_timeout(Some(PATIENCE)).expect("a connection");
     Wire::of(socket.into())
@@ -222,7 +222,7 @@ fn too_many_connections_from_one_address() {
     assert_eq!(operator.figure("stats", "rejected-connections").unwrap(), "5");
     drop(operators);
     drop(inside.pop());
-    wait_until("another is let in", || {
+    wait_until("another client is admitted", || {
         let mut client = from(&daemon, one);
         client.send("list-tube-used\r\n");
         client.line() == "USING default"
@@ -240,7 +240,7 @@ fn some_connections_are_reserved_for_unix_sockets() {
     let mut clients: Vec<Wire> = (0..2 + KEPT).map(|_| let_in(&daemon)).collect();
     Wire::to(&daemon).expect("OUT_OF_MEMORY");
     drop(clients.pop());
-    wait_until("there is a place", || {
+    wait_until("a connection is available", || {
         let client = beanpole::Client::connect_unix(daemon.path());
         client.and_then(|mut it| it.figure("stats", "max-connections").map_err(std::io::Error::other)).is_ok()
     });

@@ -21,7 +21,7 @@ fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
 fn storm(daemon: &Daemon, clients: Vec<Wire>) {
     clients.into_iter().for_each(Wire::reset);
     let mut observer = daemon.client();
-    wait_until("all connections are gone", || figure(&mut observer, "stats", "current-connections") == 1);
+    wait_until("all connections are closed", || figure(&mut observer, "stats", "current-connections") == 1);
     assert_eq!(figure(&mut observer, "stats", "current-waiting"), 0);
 }
 
@@ -39,7 +39,7 @@ fn resets_while_waiting() {
     let daemon = Daemon::start(&[]);
     let mut clients = connect(&daemon, STORM);
     clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
-    wait_until("all wait", || stat(&daemon, "current-waiting") == STORM as u64);
+    wait_until("all clients wait", || stat(&daemon, "current-waiting") == STORM as u64);
     storm(&daemon, clients);
     calm(&daemon);
 }
@@ -50,14 +50,14 @@ fn resets_during_deliveries() {
     let daemon = Daemon::start(&["-t", "2"]);
     let mut clients = connect(&daemon, STORM);
     clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
-    wait_until("all wait", || stat(&daemon, "current-waiting") == STORM as u64);
+    wait_until("all clients wait", || stat(&daemon, "current-waiting") == STORM as u64);
     let mut producer = Wire::to(&daemon);
     producer.send(put(b"x", 60).repeat(STORM / 2));
     clients.into_iter().for_each(Wire::reset);
     for id in 1..=STORM / 2 {
         producer.expect(&format!("INSERTED {id}"));
     }
-    wait_until("all connections but one are gone", || stat(&daemon, "current-connections") == 2);
+    wait_until("all other connections are closed", || stat(&daemon, "current-connections") == 2);
     take_all(&daemon, STORM / 2);
     calm(&daemon);
 }
@@ -100,7 +100,7 @@ fn resets_with_pending_replies() {
     served(&daemon);
     storm(&daemon, clients);
     let grown = daemon.rss().saturating_sub(before);
-    assert!(grown < 32 << 20, "{grown} bytes are left of connections that are gone");
+    assert!(grown < 32 << 20, "closed connections still use {grown} bytes");
     calm(&daemon);
 }
 
@@ -111,7 +111,7 @@ fn resets_during_puts() {
     clients.iter_mut().for_each(|client| client.send("put 0 0 60 60000\r\nhalf a body"));
     served(&daemon);
     storm(&daemon, clients);
-    assert_eq!(stat(&daemon, "total-jobs"), 1, "of the bystander");
+    assert_eq!(stat(&daemon, "total-jobs"), 1, "only the bystander must have put a job");
     calm(&daemon);
 }
 
@@ -135,7 +135,7 @@ fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut observer = daemon.client();
     while counts.go_on() {
         // Waits, because more connections would exceed the server's limit.
-        wait_until("there are few", || figure(&mut observer, "stats", "current-connections") < 300);
+        wait_until("there are few connections", || figure(&mut observer, "stats", "current-connections") < 300);
         let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
         std::thread::sleep(Duration::from_micros(random.below(3000)));
@@ -218,7 +218,7 @@ fn resets_amid_deliveries() {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    wait_until("all connections are gone", || stat(&daemon, "current-connections") == 1);
+    wait_until("all connections are closed", || stat(&daemon, "current-connections") == 1);
     let (put, deleted) = (counts.put.into_inner(), counts.deleted.into_inner());
     println!("{put} jobs put, {deleted} deleted");
     assert_eq!(stat(&daemon, "current-jobs-reserved"), 0);

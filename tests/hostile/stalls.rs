@@ -34,10 +34,10 @@ fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
         match result {
             Ok(()) => return calm(&daemon),
             Err(panic) if busy + MARGIN < Duration::from_secs(ttr.into()) => resume_unwind(panic),
-            Err(_) => println!("played again: with {ttr} s to run, all but the stall took {busy:?}"),
+            Err(_) => println!("repeated: with {ttr} s to run, everything but the stall took {busy:?}"),
         }
     }
-    panic!("this machine is too busy for times to run of a minute");
+    panic!("this machine is too busy for a time to run of a minute");
 }
 
 /// Returns the length of a stall that exceeds a time to run of `ttr` seconds.
@@ -66,7 +66,7 @@ fn holder(daemon: &Daemon, ttr: u32) -> (Wire, u64) {
 fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
     let begun = Instant::now();
     while stat(daemon, "current-waiting") != count {
-        assert!(begun.elapsed() < Duration::from_secs(ttr.into()), "{count} clients do not wait");
+        assert!(begun.elapsed() < Duration::from_secs(ttr.into()), "the number of waiting clients is not {count}");
     }
 }
 

@@ -98,7 +98,7 @@ fn half_closed_with_a_full_window_then_disconnected() {
     at_rest(&daemon);
     drop(client);
     let mut observer = daemon.client();
-    wait_until("the connection is gone", || figure(&mut observer, "stats", "current-connections") == 1);
+    wait_until("the connection is closed", || figure(&mut observer, "stats", "current-connections") == 1);
     calm(&daemon);
 }
 
@@ -116,7 +116,7 @@ fn stuff(daemon: &Daemon, stream: &mut TcpStream, commands: &[u8]) -> usize {
             }
             Err(error) => panic!("{error}"),
         }
-        assert!(sent < 200 << 20, "the server reads a client that does not read");
+        assert!(sent < 200 << 20, "the server keeps reading from a client that does not read");
     }
 }
 
@@ -220,10 +220,10 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
         // On a busy machine, the server may already have dropped the first clients.
         let held = |slow: &[TcpStream]| slow.iter().filter(|reader| !is_dropped(&daemon, reader)).count();
         if line == "OUT_OF_MEMORY" {
-            assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40", slow.len());
+            assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40 MiB", slow.len());
             break;
         }
-        wait_until("no more bodies are held than there is memory for", || held(&slow) <= 3);
+        wait_until("the bodies in memory are within the limit", || held(&slow) <= 3);
         let id = line.strip_prefix("INSERTED ").expect("an id").to_owned();
         let mut reader = narrow(&daemon);
         reader.write_all(format!("peek {id}\r\n").as_bytes()).expect("an open connection");
@@ -234,9 +234,9 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
     let last = slow.pop().expect("a reader");
     let mut rest = vec![0; format!(" 1 {BODY}\r\n").len() + BODY + 2];
     let whole = (&last).read_exact(&mut rest).is_ok();
-    wait_until("the last one has the whole body", || whole || is_dropped(&daemon, &last));
+    wait_until("the last reader has the whole body or is dropped", || whole || is_dropped(&daemon, &last));
     drop((last, slow));
-    wait_until("the account is settled", || stat(&daemon, "current-memory") < 1 << 20);
+    wait_until("the memory for replies is released", || stat(&daemon, "current-memory") < 1 << 20);
     assert!(producer.put(&body, 60) > 0);
     calm(&daemon);
 }
@@ -275,7 +275,7 @@ fn unread_long_lists_are_charged() {
     last.reader().read_exact(&mut list).expect("a whole list");
     assert!(list.starts_with(b"---\n- default\n- xxx") && list.ends_with(b"19999\n\r\n"));
     drop(readers);
-    wait_until("the account is settled", || stat(&daemon, "current-memory") < 16 << 20);
+    wait_until("the memory for replies is released", || stat(&daemon, "current-memory") < 16 << 20);
     calm(&daemon);
 }
 
@@ -292,14 +292,14 @@ fn memory_is_released_when_readers_disconnect() {
     readers.iter_mut().for_each(|reader| reader.write_all(commands.as_bytes()).expect("an open connection"));
     // The replies for each client exceed all buffers of the system and the server. Waits until these buffers are full.
     let mut last = 0;
-    wait_until("the server is at rest", || {
+    wait_until("the server is idle", || {
         let now = stat(&daemon, "cmd-peek-ready");
         std::thread::sleep(Duration::from_millis(100));
         std::mem::replace(&mut last, now) == now
     });
     let full = daemon.rss();
     drop(readers);
-    wait_until("memory has come back", || daemon.rss() < before + (full - before) / 4 + (4 << 20));
+    wait_until("the memory is released", || daemon.rss() < before + (full - before) / 4 + (4 << 20));
     assert!(producer.put(b"x", 60) > 0);
     calm(&daemon);
 }

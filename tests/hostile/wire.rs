@@ -47,11 +47,11 @@ impl Wire {
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.get_mut().write_all(bytes.as_ref()).expect("a connection that takes bytes");
+        self.0.get_mut().write_all(bytes.as_ref()).expect("an open connection");
     }
 
     pub fn send_urgent(&self) {
-        SockRef::from(self.stream()).send_out_of_band(b"!").expect("a connection that takes an urgent byte");
+        SockRef::from(self.stream()).send_out_of_band(b"!").expect("an open connection");
     }
 
     /// Reads a line. Returns the line without its CR LF.
@@ -68,14 +68,14 @@ impl Wire {
 
     pub fn ask(&mut self, command: &str, reply: &str) {
         self.send(format!("{command}\r\n"));
-        assert_eq!(self.line(), reply, "to {command}");
+        assert_eq!(self.line(), reply, "reply to {command}");
     }
 
     /// Puts a job with a time to run of `ttr` seconds, and returns the ID.
     pub fn put(&mut self, body: &[u8], ttr: u32) -> u64 {
         self.send(put(body, ttr));
         let line = self.line();
-        line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("a put: {line}"))
+        line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("put: {line}"))
     }
 
     /// Returns the ID and the body in a RESERVED or FOUND reply.
@@ -104,7 +104,7 @@ impl Wire {
             Ok(0) => {}
             // If the server closes a connection with unread input, the kernel sends a reset.
             Err(error) if error.kind() == ErrorKind::ConnectionReset && rest.is_empty() => {}
-            other => panic!("no end: {other:?} {:?}", String::from_utf8_lossy(&rest)),
+            other => panic!("expected the end of the connection: {other:?} {:?}", String::from_utf8_lossy(&rest)),
         }
     }
 
@@ -115,7 +115,7 @@ impl Wire {
         let mut byte = [0];
         match self.stream().read(&mut byte) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            other => panic!("no silence: {other:?} {byte:?}"),
+            other => panic!("the server is not silent: {other:?} {byte:?}"),
         }
         self.stream().set_read_timeout(Some(PATIENCE)).expect("a connection");
     }
@@ -147,7 +147,7 @@ pub fn calm(daemon: &Daemon) {
 
 /// Waits until the server is idle. Fails if the server loops.
 pub fn at_rest(daemon: &Daemon) {
-    wait_until("the server comes to rest", || {
+    wait_until("the server becomes idle", || {
         let before = daemon.cpu_time();
         let sleeps = (0..CHECKS).all(|_| {
             std::thread::sleep(PAUSE);
@@ -179,7 +179,7 @@ pub fn allow_files(wanted: u64) -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     let target = wanted.min(hard).max(soft);
     if target > soft {
-        setrlimit(Resource::RLIMIT_NOFILE, target, hard).expect("a limit below the hard one");
+        setrlimit(Resource::RLIMIT_NOFILE, target, hard).expect("a limit up to the hard limit");
     }
     target
 }
