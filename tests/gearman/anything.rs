@@ -177,7 +177,7 @@ fn drain(world: &mut Within, workers: &[String]) {
                 world.send("last", &packet(13, &[handle, b"\0"].concat()));
             }
             [(10, _)] => return,
-            other => panic!("GRAB_JOB is answered with {other:?}"),
+            other => panic!("unexpected reply to GRAB_JOB: {other:?}"),
         }
     }
 }

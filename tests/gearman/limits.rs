@@ -88,10 +88,10 @@ fn a_dead_worker_never_holds_a_job_beyond_its_limit() {
                 }
                 if limit > 0 {
                     world.pass(Duration::from_millis(limit * 1000 - 1));
-                    assert!(!is_free(&mut world), "{case}: it comes back before {limit} s");
+                    assert!(!is_free(&mut world), "{case}: the job was released before {limit} s");
                     world.pass(Duration::from_millis(1));
                 }
-                assert!(is_free(&mut world), "{case}: it is not back after {limit} s");
+                assert!(is_free(&mut world), "{case}: the job was not released after {limit} s");
             }
         }
     }

@@ -16,7 +16,7 @@ fn ask_server(stream: &mut TcpStream, line: &str) -> String {
     let mut buffer = [0; 65_536];
     while answer != b".\n" && !answer.ends_with(b"\n.\n") {
         let count = stream.read(&mut buffer).expect("a connection");
-        assert!(count > 0, "the server has closed");
+        assert!(count > 0, "the server has closed the connection");
         answer.extend_from_slice(&buffer[..count]);
     }
     String::from_utf8(answer).expect("text")
@@ -26,7 +26,7 @@ fn ask_server(stream: &mut TcpStream, line: &str) -> String {
 fn long_lists_are_complete() {
     let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
-    let address = server.address_of(Wire::Gearman).expect("a server that listens for this");
+    let address = server.address_of(Wire::Gearman).expect("a Gearman address");
     let mut stream = TcpStream::connect(address).expect("a connection");
     let mut packets = Vec::new();
     for number in 0..1700 {
@@ -46,12 +46,12 @@ fn long_lists_are_complete() {
     {
         let answer = ask_server(&mut stream, command);
         let mut lines: Vec<&str> = answer.lines().collect();
-        assert_eq!(lines.pop(), Some("."), "{command} ends");
+        assert_eq!(lines.pop(), Some("."), "{command}: the list must end with a dot");
         assert_eq!(lines.len(), wanted, "{command}");
         lines.sort_unstable();
         lines.dedup();
         let distinct = if command == "show unique jobs" { 1701 } else { wanted };
-        assert_eq!(lines.len(), distinct, "{command} has each once");
+        assert_eq!(lines.len(), distinct, "{command}: wrong number of distinct lines");
     }
     assert_eq!(ask_server(&mut stream, "status"), ask_server(&mut stream, "status"));
     server.check();
@@ -79,11 +79,11 @@ fn the_list_of_many_workers_is_complete() {
 fn many_names_do_not_hide_a_function_with_a_worker() {
     let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
-    let address = server.address_of(Wire::Gearman).expect("a server that listens for this");
+    let address = server.address_of(Wire::Gearman).expect("a Gearman address");
     let mut junk = TcpStream::connect(address).expect("a connection");
     let names = (0..10_000).flat_map(|number| packet(1, format!("junk-{number}").as_bytes()));
     junk.write_all(&names.chain(packet(16, b"all there")).collect::<Vec<u8>>()).expect("a connection");
-    junk.read_exact(&mut [0; 12 + 9]).expect("an answer");
+    junk.read_exact(&mut [0; 12 + 9]).expect("a reply");
     drop(junk);
     let mut worker = TcpStream::connect(address).expect("a connection");
     worker.write_all(&packet(1, b"realwork")).expect("a connection");
@@ -95,7 +95,7 @@ fn many_names_do_not_hide_a_function_with_a_worker() {
     let mut line = |line: &str| {
         worker.write_all(format!("{line}\n").as_bytes()).expect("a connection");
         let mut answer = [0];
-        let mut read = || worker.read_exact(&mut answer).map(|()| answer[0]).expect("an answer");
+        let mut read = || worker.read_exact(&mut answer).map(|()| answer[0]).expect("a reply");
         let mut text = Vec::new();
         while text.last() != Some(&b'\n') {
             text.push(read());

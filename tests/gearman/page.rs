@@ -45,7 +45,7 @@ fn every_text_command_is_documented() {
     for row in &TEXT_COMMANDS {
         let item = format!("\n.It Cm {}", row.words);
         let found = page.split(&item).nth(1).unwrap_or_else(|| panic!("{item}"));
-        let (rest, text) = found.split_once('\n').expect("a text");
+        let (rest, text) = found.split_once('\n').expect("a description");
         assert_eq!(rest.is_empty(), row.arguments.is_empty(), "{}: {rest}", row.words);
         assert!(text.starts_with(&sentence(row.summary)), "{}", row.words);
     }

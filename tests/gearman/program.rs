@@ -8,9 +8,9 @@ use crate::daemon::{wait_until, Daemon, Folder, Signal, PATIENCE};
 use crate::talk::{packet, parse, Packet};
 
 fn connect(daemon: &Daemon) -> TcpStream {
-    let name = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a door for Gearman");
+    let name = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a Gearman address");
     let stream = TcpStream::connect(name).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
 }
 
@@ -23,8 +23,8 @@ fn say(stream: &mut TcpStream, packets: &[Vec<u8>], answers: usize) -> Vec<Packe
             return found;
         }
         let mut buffer = [0; 65_536];
-        let count = stream.read(&mut buffer).expect("an answer");
-        assert!(count > 0, "the server has closed");
+        let count = stream.read(&mut buffer).expect("a reply");
+        assert!(count > 0, "the server has closed the connection");
         bytes.extend_from_slice(&buffer[..count]);
     }
 }
@@ -32,7 +32,7 @@ fn say(stream: &mut TcpStream, packets: &[Vec<u8>], answers: usize) -> Vec<Packe
 fn line(stream: &mut TcpStream, line: &str) -> String {
     stream.write_all(line.as_bytes()).expect("a connection");
     let mut buffer = [0; 4096];
-    let count = stream.read(&mut buffer).expect("an answer");
+    let count = stream.read(&mut buffer).expect("a reply");
     String::from_utf8_lossy(&buffer[..count]).into_owned()
 }
 
@@ -40,7 +40,7 @@ fn line(stream: &mut TcpStream, line: &str) -> String {
 fn background_jobs_survive_a_restart_and_handles_are_not_reused() {
     let folder = Folder::new();
     let place = folder.file("log");
-    std::fs::create_dir(&place).expect("a folder");
+    std::fs::create_dir(&place).expect("a directory");
     let arguments = ["-b", place.to_str().expect("a path"), "-f0", "--gearman=127.0.0.1:0"];
     let daemon = Daemon::start(&arguments);
     let mut client = connect(&daemon);
@@ -54,14 +54,14 @@ fn background_jobs_survive_a_restart_and_handles_are_not_reused() {
     ];
     let created = say(&mut client, &submits, 6);
     assert!(created.iter().all(|(kind, _)| *kind == 8), "{created:?}");
-    assert_eq!(created[1], created[5], "the last one joined the second");
+    assert_eq!(created[1], created[5], "the last job must join the second");
     daemon.signal(Signal::SIGKILL);
-    wait_until("it is gone", || !daemon.runs());
+    wait_until("the server has exited", || !daemon.runs());
     let daemon = Daemon::start(&arguments);
     let mut worker = connect(&daemon);
     let again = say(&mut worker, &[packet(18, b"f\0u\0once more"), packet(18, b"f\0\0new")], 2);
-    assert_eq!(again[0], created[0], "its unique id is known");
-    assert!(!created.contains(&again[1]), "a new handle");
+    assert_eq!(again[0], created[0], "the unique ID must survive the restart");
+    assert!(!created.contains(&again[1]), "handles must not be reused");
     let grabs: Vec<Vec<u8>> = std::iter::once(packet(1, b"f")).chain((0..6).map(|_| packet(39, b""))).collect();
     let got = say(&mut worker, &grabs, 6);
     let ends: Vec<(u32, bool)> = ["high", "background", "foreground", "reducer\0reduce", "new"]
@@ -70,7 +70,7 @@ fn background_jobs_survive_a_restart_and_handles_are_not_reused() {
         .map(|(end, (kind, body))| (*kind, body.ends_with(end.as_bytes())))
         .collect();
     assert_eq!(ends, [(31, true), (31, true), (31, true), (40, true), (31, true)], "{got:?}");
-    assert_eq!(got[5].0, 10, "the job for later is not due");
+    assert_eq!(got[5].0, 10, "the scheduled job must not be due");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_graceful_shutdown_waits_for_the_jobs() {
     let handle = got[0].1.clone();
     assert_eq!(line(&mut connect(&daemon), "shutdown graceful\n"), "OK\n");
     std::thread::sleep(Duration::from_millis(300));
-    assert!(daemon.runs(), "a job is left");
+    assert!(daemon.runs(), "the server must wait for the job");
     worker.write_all(&packet(13, &[&handle[..], b"\0done"].concat())).expect("a connection");
     assert_eq!(daemon.wait(PATIENCE), 0);
 }

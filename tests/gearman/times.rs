@@ -37,7 +37,7 @@ fn scheduled_jobs_are_delivered_in_order() {
         world.pass(Duration::from_secs(10));
         let got = say(&mut world, "a", &[(9, b""), (9, b"")]);
         assert!(got[0].1.ends_with(name.as_bytes()), "{name}: {got:?}");
-        assert_eq!(got[1].0, 10, "only {name} is due");
+        assert_eq!(got[1].0, 10, "only {name} must be due");
     }
 }
 
@@ -55,9 +55,9 @@ fn a_schedule_runs_at_its_minute() {
         let created = say(&mut world, "a", &[(SUBMIT_SCHED, format!("f\0u\0{fields}\0x").as_bytes()), (1, b"f")]);
         assert_eq!(created, [(8, b"H:h:1".to_vec())], "{fields:?}");
         world.pass(Duration::from_secs(wait - 1));
-        assert_eq!(say(&mut world, "a", &[(9, b"")]), [(10, Vec::new())], "{fields:?} comes too early");
+        assert_eq!(say(&mut world, "a", &[(9, b"")]), [(10, Vec::new())], "{fields:?}: the job runs too early");
         world.pass(Duration::from_secs(1));
-        assert_eq!(say(&mut world, "a", &[(9, b"")])[0].0, 11, "{fields:?} does not come");
+        assert_eq!(say(&mut world, "a", &[(9, b"")])[0].0, 11, "{fields:?}: the job does not run");
     }
 }
 
@@ -74,6 +74,6 @@ fn a_worker_s_limit_applies_to_each_of_many_jobs() {
     for lost in 1..=20 {
         world.pass(Duration::from_millis(if lost == 1 { 400 } else { 30 }));
         let status = crate::talk::ask(&mut world, "client", "status");
-        assert_eq!(status, format!("f\t20\t{}\t1\n.\n", 20 - lost), "after {lost} ends");
+        assert_eq!(status, format!("f\t20\t{}\t1\n.\n", 20 - lost), "after {lost} expired reservations");
     }
 }
