@@ -45,7 +45,7 @@ mod support {
             let configured = std::env::var("BEANSTALKD").ok();
             let found = PLACES.iter().map(|path| (*path).to_owned()).find(|path| Path::new(path).exists());
             let Some(path) = configured.or(found) else {
-                println!("left out: there is no beanstalkd here; make compat brings it");
+                println!("skipped: beanstalkd is not installed; make compat installs it");
                 return None;
             };
             let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");

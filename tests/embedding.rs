@@ -207,7 +207,7 @@ fn dropping_a_server_closes_its_connections_and_port() {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     // The first server's connections in the state TIME_WAIT must not prevent the second server from using the port.
     let server = Server::with(config(Some(address.port()))).unwrap();
-    assert_eq!(Client::connect(address).unwrap().reserve(Some(0)).unwrap(), None, "nothing is left of the first queue");
+    assert_eq!(Client::connect(address).unwrap().reserve(Some(0)).unwrap(), None, "the second queue must be empty");
     drop(server);
     drop(TcpListener::bind(address).unwrap());
 }
@@ -229,7 +229,7 @@ fn a_client_shuts_down_only_its_server() {
         assert_eq!(answer, "OK\n");
         server.wait();
         assert!(server.is_stopped());
-        assert!(matches!(client.reserve(Some(0)), Err(ClientError::Io(_))), "connections are closed");
+        assert!(matches!(client.reserve(Some(0)), Err(ClientError::Io(_))), "the connection must be closed");
         assert_eq!(Client::connect(server.address()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(TcpStream::connect(gearman).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(Client::connect(other.address()).unwrap().put(b"x", 0, 0, 60).unwrap(), 1);
@@ -269,7 +269,7 @@ fn a_unix_socket_is_removed_with_its_server() {
     let server = Server::start_unix(&path).unwrap();
     assert_eq!(server.names(), [format!("unix:{}", path.display())]);
     assert_eq!(Client::connect_unix(&path).unwrap().put(b"x", 0, 0, 60).unwrap(), 1);
-    assert_eq!(Server::start_unix(&path).unwrap_err().code, 111, "it is taken");
+    assert_eq!(Server::start_unix(&path).unwrap_err().code, 111, "the socket must be in use");
     drop(server);
     assert!(!path.exists());
 }
@@ -301,7 +301,7 @@ fn a_manual_clock_ends_delays_reservations_and_pauses() {
     clock.advance(hour());
     assert_eq!(other.reserve(Some(0)).unwrap(), None);
     clock.advance(hour());
-    assert_eq!(other.reserve(Some(0)).unwrap().expect("a job whose worker was late").id, id);
+    assert_eq!(other.reserve(Some(0)).unwrap().expect("a job whose reservation has expired").id, id);
     is_refused(other.delete(id + 1), "NOT_FOUND");
     assert_eq!(client.figure(&format!("stats-job {id}"), "timeouts").unwrap(), "1");
     // A waiting client must receive DEADLINE_SOON when a job that it holds has less than a second left.
@@ -384,7 +384,7 @@ fn watching_a_tube_again_resets_its_weight() {
     let watch = "watch t 9999\r\nwatch t\r\nreserve-mode weighted\r\n";
     stream.write_all(format!("{puts}{watch}{reserves}quit\r\n").as_bytes()).expect("a connection");
     let mut output = String::new();
-    stream.read_to_string(&mut output).expect("answers");
+    stream.read_to_string(&mut output).expect("replies");
     assert_eq!(output.matches("RESERVED ").count(), JOBS, "{output}");
     // With the old weight of 9999, all forty jobs would almost certainly be from one tube.
     let count = |body: &str| output.lines().filter(|line| *line == body).count();

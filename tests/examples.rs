@@ -43,7 +43,7 @@ fn is_installed(name: &str, words: &[&str]) -> bool {
 }
 
 fn passes(command: &mut Command) -> Output {
-    let run = command.env("BEANPOLE", program()).output().expect("a program that starts");
+    let run = command.env("BEANPOLE", program()).output().expect("an executable program");
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{command:?}: {}\n{out}{err}", run.status);
     run
@@ -98,12 +98,14 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     let reads = |client: &mut Client, id: u64, key: &str| {
         client.figure(&format!("stats-job {id}"), key).unwrap_or_default().trim_matches('"').to_owned()
     };
-    wait_until(&format!("{name}: settings"), || {
+    wait_until(&format!("{name}: the worker changes the settings"), || {
         client.figure("stats-tube mail", "settings").is_ok_and(|settings| settings.contains("try:5:10"))
     });
 
     // Waits until the worker watches only the tube `mail`.
-    wait_until(&format!("{name}: a worker"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
+    wait_until(&format!("{name}: the worker waits"), || {
+        client.figure("stats-tube mail", "current-waiting").unwrap() == "1"
+    });
     assert_eq!(client.figure("stats-tube default", "current-waiting").unwrap(), "0", "{name}");
 
     assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}");
@@ -143,23 +145,25 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
 /// Suspends the worker until its reservation has expired. The worker must report the loss and continue.
 fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
     let signal = |signal: &str| passes(Command::new("kill").args([signal, &worker.0.id().to_string()]));
-    wait_until(&format!("{name}: it waits"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
+    wait_until(&format!("{name}: the worker waits"), || {
+        client.figure("stats-tube mail", "current-waiting").unwrap() == "1"
+    });
     signal("-STOP");
     let id = client.put(b"carol@example.org", 0, 0, 1).unwrap();
-    wait_until(&format!("{name}: too slow"), || {
+    wait_until(&format!("{name}: the reservation expires"), || {
         client.figure(&format!("stats-job {id}"), "timeouts").is_ok_and(|timeouts| timeouts == "1")
     });
     client.delete(id).unwrap();
     signal("-CONT");
     // `beanpole work` reports the second reason.
     let reasons = ["no longer reserved", "time to run"];
-    wait_until(&format!("{name}: it says so"), || {
+    wait_until(&format!("{name}: the worker reports the loss"), || {
         let log = std::fs::read_to_string(log).unwrap();
         log.lines()
             .any(|line| line.contains(&format!("job {id}")) && reasons.iter().any(|reason| line.contains(reason)))
     });
     let id = client.put(b"dave@example.org", 0, 0, 60).unwrap();
-    wait_until(&format!("{name}: it works on"), || client.peek(id).is_err());
+    wait_until(&format!("{name}: the worker continues"), || client.peek(id).is_err());
 }
 
 #[test]
@@ -318,7 +322,7 @@ fn the_pages_show_the_worker_and_files_that_exist() {
     for page in ["README.md", "CLIENTS.md"] {
         let text = std::fs::read_to_string(example(page)).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            assert!(example(target).exists(), "examples/{page}: there is no {target}");
+            assert!(example(target).exists(), "examples/{page}: {target} does not exist");
         }
     }
 }

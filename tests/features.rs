@@ -35,7 +35,7 @@ const PARTS: &[Part] = &[
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },
-    Part { name: "lives that crash", paths: &["tests/crash"], needs: &[Fields], lacks: &[] },
+    Part { name: "crash tests", paths: &["tests/crash"], needs: &[Fields], lacks: &[] },
     Part { name: "kill, export, import, failover", paths: &["tests/daemon/everything.rs"], needs: &[Tags, Settings], lacks: &["err"] },
     Part { name: "power cuts", paths: &["tests/powercut"], needs: &[Tags, Settings], lacks: &["tub", "err", "cron"] },
     Part { name: "HTTP", paths: &["tests/http"], needs: &[Tags, Settings, Keys], lacks: &["err"] },

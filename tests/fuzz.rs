@@ -41,7 +41,7 @@ fn every_file_of_the_corpus_passes_its_target() {
             .map(|entry| entry.expect("an entry").path())
             .collect();
         files.sort();
-        assert!(files.len() >= LEAST, "{name} has {} files", files.len());
+        assert!(files.len() >= LEAST, "{name} has only {} files", files.len());
         for file in files {
             // If the target panics, the last printed line is the path of the file.
             println!("{}", file.display());

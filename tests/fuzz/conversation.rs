@@ -52,7 +52,7 @@ pub fn hold(wire: Wire, bytes: &[u8]) {
         let (Some(whole), Some(pieces)) = (whole, pieces) else { return };
         for (who, (whole, pieces)) in whole.iter().zip(&pieces).enumerate() {
             let (whole, pieces) = (comparable(wire, whole), comparable(wire, pieces));
-            assert!(whole == pieces, "client {who} gets {:?}\nin pieces {:?}", text(&whole), text(&pieces));
+            assert!(whole == pieces, "client {who} gets {:?}\nwith split input {:?}", text(&whole), text(&pieces));
         }
     }
 }

@@ -39,7 +39,7 @@ fn start(disk: &Disk) -> Option<(Access, Wal, Vec<String>)> {
     let mut engine = Engine::new(Limits { max_watched: 1000, largest_leased: 40, ..Limits::NONE });
     let opened = open(Arc::new(disk.clone()), settings, &mut engine, DAWN, &mut |_| {}).ok()?;
     engine.check();
-    assert!(opened.failure.is_none(), "the disk is in order, and the log is not: {:?}", opened.failure);
+    assert!(opened.failure.is_none(), "the disk works, but the log failed: {:?}", opened.failure);
     Some((Access(RefCell::new((opened.journal, engine))), opened.wal, opened.report.problems))
 }
 
@@ -60,10 +60,10 @@ fn start_twice(disk: &Disk) {
     let Some((access, wal, _)) = start(disk) else { return };
     for _ in 0..ROUNDS {
         wal.maintain(&access, true);
-        assert!(wal.write(&access) && wal.sync(&access), "the disk is in order");
+        assert!(wal.write(&access) && wal.sync(&access), "writes and syncs must succeed");
     }
-    let (again, _, problems) = start(&disk.power_cut(1)).expect("a log of our own");
-    assert_eq!(problems, Vec::<String>::new(), "the second start");
+    let (again, _, problems) = start(&disk.power_cut(1)).expect("a valid log");
+    assert_eq!(problems, Vec::<String>::new(), "the second start must report no problems");
     // The second start continues from the latest recorded time, which can be later than `DAWN`.
     let last = access.0.borrow().1.jobs().map(|job| job.created).max().unwrap_or(DAWN);
     assert_eq!(kept(&again, last), kept(&access, last));

@@ -87,7 +87,7 @@ pub fn entry(mut bytes: &[u8]) {
 /// Returns a connection that delivers `bytes` to the client and then ends, and the peer's socket.
 fn connection(bytes: &[u8]) -> (Transport, UnixStream) {
     let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
-    theirs.write_all(bytes).expect("a few bytes");
+    theirs.write_all(bytes).expect("buffer space");
     theirs.shutdown(Shutdown::Write).expect("a socket");
     (Transport::Plain(OwnedFd::from(ours).into()), theirs)
 }

@@ -59,12 +59,12 @@ fn access_file(bytes: &[u8]) {
                 assert!(std::sync::Arc::ptr_eq(found, entry));
                 let all = entry.rights.allow_everywhere(&[Right::ALL[0]]);
                 assert!(!all || entry.rights.allow(&[Right::ALL[0]], b"any.tube"));
-                assert!(entry.rights.cover(&entry.rights), "rights that do not cover themselves");
+                assert!(entry.rights.cover(&entry.rights), "rights must cover themselves");
                 for other in table.entries.iter().filter(|other| entry.rights.cover(&other.rights)) {
                     for tube in [&b"a"[..], b"mail", b"mail.out", b"default", b"x-1"] {
                         for right in Right::ALL {
                             let narrower = other.rights.allow(&[right], tube);
-                            assert!(!narrower || entry.rights.allow(&[right], tube), "{:?} covers less", entry.name);
+                            assert!(!narrower || entry.rights.allow(&[right], tube), "{:?} allows less", entry.name);
                         }
                     }
                 }
