@@ -45,7 +45,7 @@ fn fill(server: &Server) {
     client.watch("many").expect("a tube");
     for _ in 0..700 {
         let job = client.reserve(Some(0)).expect("a reply").expect("a job");
-        client.bury(job.id, 11).expect("a job of ours");
+        client.bury(job.id, 11).expect("a reserved job");
     }
 }
 
@@ -58,7 +58,7 @@ fn export_of(server: &Server) -> String {
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(ended.err.contains("exported 2305 jobs: 1304 ready, 300 delayed, 1 reserved, 700 buried"), "{}", ended.err);
     assert_eq!(ended.out.matches("\"state\":\"reserved\"").count(), 1);
-    holder.release(held.id, 9, 0).expect("a job of ours");
+    holder.release(held.id, 9, 0).expect("a reserved job");
     ended.out
 }
 
@@ -145,7 +145,7 @@ fn commands_of_export(tubes: usize, jobs: usize) -> (u64, u64) {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 let id = client.put(b"other", 0, 0, 60).expect("a job");
-                client.delete(id).expect("a job of ours");
+                client.delete(id).expect("a job");
             }
         });
         let ended = server.run(&["export"]);
@@ -178,7 +178,7 @@ fn old_jobs_are_found_even_on_draining_servers() {
         assert_eq!(server.ok(&["export"]).lines().count(), 2);
         assert_eq!(server.ok(&["export", "old"]).lines().count(), 1);
         server.daemon.signal(Signal::SIGUSR1);
-        crate::daemon::wait_until("it drains", || server.figure("stats", "draining") == "true");
+        crate::daemon::wait_until("the server is draining", || server.figure("stats", "draining") == "true");
         let drained = server.run(&["export"]);
         assert_eq!((drained.code, drained.out.lines().count()), (0, 2), "{}", drained.err);
     });
@@ -233,8 +233,8 @@ fn an_interrupted_import_can_be_continued() {
         let lines = lines.clone();
         move || crate::support::feed(command, lines.as_bytes())
     });
-    crate::daemon::wait_until("some jobs are there", || server.count("t", "ready") > 1000);
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).expect("a process of ours");
+    crate::daemon::wait_until("some jobs are imported", || server.count("t", "ready") > 1000);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).expect("a child process");
     let cut = feeding.join().expect("an import");
     drop(server);
     let server = Server { daemon: Daemon::start(&["-b", &binlog]) };
@@ -250,7 +250,7 @@ fn an_interrupted_import_can_be_continued() {
     let export = server.ok(&["export"]);
     let bodies: std::collections::BTreeSet<&str> =
         export.lines().filter_map(|line| line.split("\"body\":").nth(1)).collect();
-    assert_eq!(bodies.len(), 200_000, "jobs may be there twice, and none is missing");
+    assert_eq!(bodies.len(), 200_000, "jobs may exist twice, but none may be missing");
 }
 
 /// If the connection breaks before some imported jobs are buried, a repeated import must put these jobs again.
@@ -492,7 +492,7 @@ fn expired_jobs_of_a_binlog_are_omitted() {
     say(&server, "put 0 0 60 1 ttl:1\r\na\r\nput 0 0 60 1\r\nb\r\n", 2);
     // The job expires while no server runs, so the log contains no record that the job has ended.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.daemon.pid() as i32), Signal::SIGKILL).expect("a process");
-    crate::daemon::wait_until("the life of one has ended", || {
+    crate::daemon::wait_until("one job has expired", || {
         let ended = crate::daemon::run(&["export", "--binlog", &name]);
         ended.out.lines().count() == 1 && ended.err.contains("omitted 1 jobs whose time to live has ended")
     });

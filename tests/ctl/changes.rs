@@ -45,7 +45,7 @@ fn refusals_are_reported_and_other_jobs_are_put() {
         assert!(ended.err.contains("2 jobs are in tube default, 1 were refused"), "{}", ended.err);
         assert_eq!(server.count("default", "ready"), 2);
         server.daemon.signal(Signal::SIGUSR1);
-        crate::daemon::wait_until("it drains", || server.figure("stats", "draining") == "true");
+        crate::daemon::wait_until("the server is draining", || server.figure("stats", "draining") == "true");
         let drained = server.run(&["put", "a", "b"]);
         assert_eq!(drained.code, 1);
         assert!(drained.err.contains("job 1: the server accepts no new jobs") && drained.err.contains("0 were put"));
@@ -115,7 +115,7 @@ fn jobs_are_buried_kicked_released_deleted() {
         assert_eq!(server.ok(&["kick", "-t", "mail"]), "1\n");
         assert_eq!(server.ok(&["kick", "-t", "mail", "-n", "10"]), "1\n");
         assert_eq!(server.run(&["kick", "-t", "mail"]).code, 2);
-        assert_eq!(server.run(&["kick", "2"]).code, 1, "it is ready");
+        assert_eq!(server.run(&["kick", "2"]).code, 1, "a ready job cannot be kicked");
         assert_eq!(server.ok(&["release", "1", "-d", "1000"]), "1 released\n");
         assert_eq!(server.figure("stats-job 1", "state"), "delayed");
         server.ok(&["release", "1", "-p", "4"]);
@@ -186,7 +186,7 @@ fn jobs_move_and_keep_their_state() {
         server.ok(&["put", "-t", "from", "-d", "1000", "late"]);
         server.ok(&["bury", "2"]);
         let asked = server.run(&["move", "from", "to"]);
-        assert_eq!(asked.code, 5, "nobody can be asked");
+        assert_eq!(asked.code, 5, "without a terminal, the program cannot ask for confirmation");
         assert!(asked.err.contains("--yes"), "{}", asked.err);
         for state in ["ready", "buried", "delayed"] {
             assert_eq!(server.ok(&["move", "from", "to", "--yes", "--state", state]), "1\n", "{state}");
@@ -282,11 +282,11 @@ fn wait_waits_for_the_ends_of_jobs() {
     let mut client = server.daemon.client();
     let waiting = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| server.run(&["wait", "1", "2"]));
-        crate::daemon::wait_until("it waits", || server.figure("stats", "cmd-wait") == "1");
+        crate::daemon::wait_until("the program waits", || server.figure("stats", "cmd-wait") == "1");
         client.delete(1).expect("a job");
         client.reserve(Some(0)).expect("a reply").expect("a job");
         client.bury(2, 0).expect("a job");
-        waiting.join().expect("an end")
+        waiting.join().expect("the result")
     });
     assert_eq!((waiting.code, waiting.out.as_str()), (1, "1 deleted\n2 buried\n"), "{}", waiting.err);
     server.ok(&["kick", "2"]);

@@ -9,7 +9,7 @@ use crate::support::{ctl, pretender, Server};
 /// Checks the exit code, and that the only error line contains all of `words`.
 fn failed(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, code, "{}{}", ended.out, ended.err);
-    assert!(ended.err.starts_with("beanpole: ") && ended.err.lines().count() == 1, "one line: {}", ended.err);
+    assert!(ended.err.starts_with("beanpole: ") && ended.err.lines().count() == 1, "not one error line: {}", ended.err);
     words.iter().for_each(|word| assert!(ended.err.contains(word), "{word}: {}", ended.err));
 }
 
@@ -72,7 +72,7 @@ fn a_server_that_hangs_causes_a_timeout() {
     });
     let begun = Instant::now();
     failed(&run_command(ctl(&server, &["reserve", "--wait", "1", "--timeout", "1"])), 3, &["no answer within 1 s"]);
-    assert!(begun.elapsed() >= Duration::from_secs(2), "it waits as long as the job may take, and then for the reply");
+    assert!(begun.elapsed() >= Duration::from_secs(2), "the timeout must start after the wait for a job");
 }
 
 #[test]

@@ -199,7 +199,7 @@ pub fn on_a_terminal(mut command: Command) -> String {
         let _ = master.read_to_end(&mut seen);
         seen
     });
-    wait_until("it ends", || child.try_wait().expect("a child").is_some());
+    wait_until("the program exits", || child.try_wait().expect("a child").is_some());
     drop(pair.slave);
     String::from_utf8_lossy(&reading.join().expect("a reader")).into_owned()
 }

@@ -79,7 +79,7 @@ fn a_job_is_sent_with_its_headers_and_deleted() {
         assert!(ended.err.contains("job 1 of mail: done after ") && ended.err.contains(" s; deleted"), "{}", ended.err);
         let all: Vec<Got> = receiver.try_iter().collect();
         assert_eq!(all.iter().map(|got| &got.body).collect::<Vec<_>>(), bodies.iter().collect::<Vec<_>>());
-        assert_eq!(all.iter().map(|got| got.place.1).collect::<Vec<_>>(), [0, 1, 2], "one connection is kept");
+        assert_eq!(all.iter().map(|got| got.place.1).collect::<Vec<_>>(), [0, 1, 2], "the connection must be reused");
         let head = &all[1].head;
         assert!(head.starts_with("POST /jobs?x=1 HTTP/1.1\r\nHost: 127.0.0.1:"), "{head}");
         let expected = "Beanpole-Job-Id: 2\r\nBeanpole-Job-Tube: mail\r\nBeanpole-Job-Reserves: 1\r\n\r\n";
@@ -194,7 +194,7 @@ fn a_busy_endpoint_receives_no_requests() {
             let mut worker = Running::start(server.command(&line));
             wait_until("the job is delayed", || server.count("default", "delayed") == 1);
             server.ok(&["put", "b", "c", "d"]);
-            wait_until("all are done", || seen.load(Ordering::SeqCst) == 5);
+            wait_until("all jobs are done", || seen.load(Ordering::SeqCst) == 5);
             assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
             worker.signal(Signal::SIGTERM);
             assert_eq!(worker.code(), Some(0));
@@ -211,10 +211,10 @@ fn waiting_for_an_endpoint_is_no_try() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let mut worker = Running::start(server.command(&["work", "mail", "--url", &format!("http://{address}")]));
-    wait_until("it waits", || server.figure("stats", "current-waiting") == "1");
+    wait_until("the worker waits", || server.figure("stats", "current-waiting") == "1");
     drop(listener);
     server.ok(&["put", "-t", "mail", "-r", "5", "a"]);
-    wait_until("it touches the job", || server.figure("stats", "cmd-touch") != "0");
+    wait_until("the worker touches the job", || server.figure("stats", "cmd-touch") != "0");
     let count = Arc::new(AtomicUsize::new(0));
     let seen = count.clone();
     let listener = TcpListener::bind(address).expect("the same port");
@@ -224,7 +224,7 @@ fn waiting_for_an_endpoint_is_no_try() {
         _ => answer(stream, OK),
     };
     std::thread::spawn(move || serve(listener, respond));
-    wait_until("it is done", || server.figure("stats", "cmd-delete") == "1");
+    wait_until("the job is done", || server.figure("stats", "cmd-delete") == "1");
     assert_eq!((seen.load(Ordering::SeqCst), server.figure("stats", "cmd-release")), (2, "0".to_owned()));
     assert_eq!((server.figure("stats", "job-timeouts"), server.count("mail", "buried")), ("0".to_owned(), 0));
     worker.signal(Signal::SIGTERM);
@@ -247,7 +247,7 @@ fn the_last_attempt_at_a_busy_endpoint_has_a_reason() {
     let busy = "HTTP/1.1 503 x\r\nRetry-After: 9999\r\nContent-Length: 0\r\n\r\n";
     let url = endpoint(move |_, stream| answer(stream, busy));
     let mut worker = Running::start(server.command(&["work", "mail", "--url", &url]));
-    wait_until("it touches the job", || server.figure("stats", "cmd-touch") != "0");
+    wait_until("the worker touches the job", || server.figure("stats", "cmd-touch") != "0");
     worker.signal(Signal::SIGTERM);
     assert_eq!((worker.code(), server.count("mail", "buried")), (Some(0), 2));
 }
@@ -260,16 +260,16 @@ fn the_worker_waits_for_an_unreachable_endpoint() {
         let url = format!("http://{address}");
         let line = ["work", "--retries", "0", "--backoff", "0", "--url", &url];
         let mut worker = Running::start(server.command(&line));
-        wait_until("it waits", || server.figure("stats", "current-waiting") == "1");
+        wait_until("the worker waits", || server.figure("stats", "current-waiting") == "1");
         drop(listener);
         server.ok(&["put", "a"]);
-        wait_until("it is refused", || server.figure("stats", "cmd-release") != "0");
+        wait_until("the worker releases the job", || server.figure("stats", "cmd-release") != "0");
         server.ok(&["put", "b"]);
         std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(server.figure("stats", "cmd-release"), "1", "no job is reserved for an endpoint that is away");
+        assert_eq!(server.figure("stats", "cmd-release"), "1", "no job must be reserved without an endpoint");
         let listener = TcpListener::bind(address).expect("the same port");
         std::thread::spawn(move || serve(listener, |_, stream| answer(stream, OK)));
-        wait_until("both are done", || server.figure("stats", "cmd-delete") == "2");
+        wait_until("both jobs are done", || server.figure("stats", "cmd-delete") == "2");
         worker.signal(Signal::SIGTERM);
         assert_eq!(worker.code(), Some(0));
         // The worker reports an unusable URL when it starts.
@@ -398,7 +398,7 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
     wait_until("the request runs", || starts.load(Ordering::SeqCst) == 2);
     worker.signal(Signal::SIGTERM);
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(ends.load(Ordering::SeqCst), 1, "the first signal lets it finish");
+    assert_eq!(ends.load(Ordering::SeqCst), 1, "the first signal must not abort the request");
     worker.signal(Signal::SIGTERM);
     wait_until("the request is aborted", || ends.load(Ordering::SeqCst) == 2);
     assert_eq!((worker.code(), server.count("default", "ready")), (Some(1), 1));
@@ -419,7 +419,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
         client.send(format!("revoke {id} 0\r\n").as_bytes()).expect("a server");
         revoked += u64::from(client.reply().expect("a reply").line == "REVOKED");
     }
-    wait_until("all are done", || {
+    wait_until("all jobs are done", || {
         server.count("default", "ready") + server.count("default", "reserved") == 0
             && server.count("default", "buried") == revoked
     });
@@ -429,7 +429,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
 
 /// Runs an endpoint that records each job in a file. The next test starts and kills a process that runs this function.
 #[test]
-#[ignore = "the test below runs it"]
+#[ignore = "run by no_job_is_lost_when_any_process_is_killed"]
 fn acts_as_an_endpoint() {
     let Some(ledger) = std::env::var_os("BEANPOLE_LEDGER") else { return };
     let address: SocketAddr = std::env::var("BEANPOLE_ADDRESS").expect("a variable").parse().expect("an address");
@@ -450,7 +450,7 @@ fn acts_as_an_endpoint() {
 fn no_job_is_lost_when_any_process_is_killed() {
     let folder = Folder::new();
     let (binlog, ledger) = (folder.file("log"), folder.file("ledger"));
-    fs::create_dir(&binlog).expect("a folder");
+    fs::create_dir(&binlog).expect("a directory");
     let binlog = binlog.display().to_string();
     let socket = format!("unix:{}", folder.file("socket").display());
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
@@ -460,7 +460,7 @@ fn no_job_is_lost_when_any_process_is_killed() {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--ignored", "--exact", "ctl::push::acts_as_an_endpoint"]).env("BEANPOLE_LEDGER", &ledger);
         let child = command.env("BEANPOLE_ADDRESS", free.to_string()).stdout(Stdio::null()).spawn().expect("a child");
-        wait_until("it listens", || TcpStream::connect(free).is_ok());
+        wait_until("the endpoint listens", || TcpStream::connect(free).is_ok());
         Running(child)
     };
     let line = ["work", "-j", "3", "-q", "--retries", "100000", "--backoff", "0", "--url", &url];
@@ -473,7 +473,7 @@ fn no_job_is_lost_when_any_process_is_killed() {
     assert_eq!(run_command(put).code, 0);
     for round in 0..9 {
         let before = lines(&ledger).len();
-        wait_until("it does something", || lines(&ledger).len() > before + 5);
+        wait_until("more jobs are sent", || lines(&ledger).len() > before + 5);
         match round % 3 {
             0 => {
                 worker.signal(Signal::SIGKILL);
@@ -497,10 +497,10 @@ fn no_job_is_lost_when_any_process_is_killed() {
             .map(|state| client.figure("stats", &format!("current-jobs-{state}")).ok())
     };
     let none = [(); 4].map(|()| Some("0".to_owned()));
-    wait_until("all are done", || left(&server) == none);
+    wait_until("all jobs are done", || left(&server) == none);
     let done = lines(&ledger);
     assert_eq!(done.iter().cloned().collect::<BTreeSet<String>>(), all);
-    assert!(done.len() < all.len() + 9 * 3 + 1, "at most the jobs in progress are sent again: {}", done.len());
+    assert!(done.len() < all.len() + 9 * 3 + 1, "only the jobs in progress may be sent again: {} requests", done.len());
     worker.signal(Signal::SIGTERM);
     assert_eq!(worker.code(), Some(0));
 }

@@ -35,7 +35,7 @@ fn stats_are_lines_or_objects() {
         );
         let missing = server.run(&["stats", "mail", "nosuch", "--job", "77"]);
         assert_eq!(missing.code, 1);
-        assert!(missing.out.contains("current-jobs-ready\t1"), "existing tubes are shown: {}", missing.out);
+        assert!(missing.out.contains("current-jobs-ready\t1"), "existing tubes must be shown: {}", missing.out);
         assert!(
             missing.err.contains("no tube nosuch")
                 && missing.err.contains("job 77 does not exist; if it has ended, see"),
@@ -79,7 +79,7 @@ fn workers_that_do_not_reserve_and_holders_are_named() {
     assert!(server.ok(&["connections", "--json"]).contains("\"state\":\"idle\""));
     worker.reserve_job(1).expect("a job");
     assert!(server.ok(&["stats", "-i", "1"]).contains("holder-name\tmailer-1\n"));
-    assert!(on_a_terminal(server.command(&["list", "mail"])).contains("  10m00s  "), "the time to run");
+    assert!(on_a_terminal(server.command(&["list", "mail"])).contains("  10m00s  "), "missing time to run");
 }
 
 #[test]
@@ -223,10 +223,10 @@ fn tail_continues_after_gaps_and_puts_nothing() {
     }
     let total: u64 = server.figure("stats", "total-jobs").parse().expect("a number");
     let id = client.put(b"last", 0, 0, 60).expect("a job");
-    assert!(id > total + 100, "{id} of {total} jobs");
+    assert!(id > total + 100, "the gap is too small: ID {id} after {total} jobs");
     let found = lines.find(|line| line.ends_with("last")).expect("a line");
     assert!(found.starts_with(&format!("{id}\t")), "{found}");
-    assert_eq!(server.ok(&["tubes"]).lines().count(), 4, "default, mail, f");
+    assert_eq!(server.ok(&["tubes"]).lines().count(), 4, "the heading, default, mail and f");
     let _ = child.kill();
     let _ = child.wait();
 }

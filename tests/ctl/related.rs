@@ -14,7 +14,7 @@ fn a_job_waits_for_all_members_of_a_group() {
     assert_eq!((early.code, early.out.as_str()), (2, ""), "no member has been put yet");
     assert!(early.err.contains("1 jobs wait for more members of group square"), "{}", early.err);
     let table = server.ok(&["tubes", "results"]);
-    assert_eq!(table.lines().nth(1), Some("results\t0\t0\t0\t0\t1\t0\t1\t0\t0\t0\t-"), "the job is in a column");
+    assert_eq!(table.lines().nth(1), Some("results\t0\t0\t0\t0\t1\t0\t1\t0\t0\t0\t-"), "the job is in column `other`");
     assert_eq!(server.feed(&["put", "--lines", "--group", "square"], b"1\n2\n3\n").code, 0);
     assert_eq!(server.figure("stats-job 1", "state"), "held");
     assert!(server.ok(&["list", "results"]).contains("held"));
@@ -77,7 +77,8 @@ fn schedules_are_put_listed_run_and_replaced() {
     );
     let late = server.ok(&["schedules", "reports", "--json"]);
     assert!(late.contains(",\"next-run\":") && late.contains(",\"missed\":1,\"blocked-by\":3,\"body\""), "{late}");
-    let next: u64 = late.split("next-run\":").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).expect("it");
+    let next: u64 =
+        late.split("next-run\":").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).expect("a time");
     assert_eq!(next % 86_400, 4 * 3600 + 30 * 60);
     assert_eq!([server.figure("stats-job 1", "blocked-by"), server.figure("stats", "late-schedules")], ["3", "1"]);
     assert_eq!(server.ok(&["reserve", "reports", "-w", "0", "--delete"]), "report");

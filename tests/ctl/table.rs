@@ -38,7 +38,8 @@ fn heading(opt: &Flag) -> String {
 #[test]
 fn the_man_page_has_every_subcommand_with_its_options() {
     let page = page();
-    let common = page.split(".Sh COMMON OPTIONS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("them");
+    let common =
+        page.split(".Sh COMMON OPTIONS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("a section");
     let mut problems = Vec::new();
     for row in &SUBCOMMANDS {
         let part = part(&page, row);
@@ -103,7 +104,7 @@ fn bash(script: &Path, words: &[&str], server: &str) -> BTreeSet<String> {
 fn is_here(program: &str) -> bool {
     let here = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
     if !here {
-        println!("left out: there is no {program} here");
+        println!("skipped: {program} is not installed");
     }
     here
 }

@@ -58,7 +58,7 @@ impl Screen {
     }
 
     fn shows(&self, text: &str) {
-        wait_until(&format!("it shows {text}; it shows {}", self.frame()), || self.frame().contains(text));
+        wait_until(&format!("top shows {text}; before, it showed {}", self.frame()), || self.frame().contains(text));
     }
 
     fn press(&mut self, keys: &str) {
@@ -73,12 +73,12 @@ impl Screen {
     /// Waits until `top` exits, checks that it has restored the terminal, and returns the exit code.
     fn end(mut self) -> Option<i32> {
         let mut status = None;
-        wait_until("it ends", || {
+        wait_until("top exits", || {
             status = self.child.try_wait().expect("a child");
             status.is_some()
         });
-        assert!(self.is_plain(), "the terminal is as it was");
-        wait_until("the screen is given back", || {
+        assert!(self.is_plain(), "top must restore the terminal settings");
+        wait_until("top restores the screen", || {
             let seen = self.seen.lock().expect("text");
             seen.rfind("\x1b[?1049l") > seen.rfind("\x1b[?1049h") && seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")
         });
@@ -111,7 +111,7 @@ fn top_shows_sorts_filters_and_opens() {
         screen.shows(">sms");
         screen.press("/mai\r");
         screen.shows(">mail");
-        wait_until("others are not shown", || !screen.frame().contains("default "));
+        wait_until("other tubes are hidden", || !screen.frame().contains("default "));
         screen.shows("  FILTER mai  up ");
         screen.press("\r");
         screen.shows(">next ready             1  first body");
@@ -141,7 +141,7 @@ fn top_shows_sorts_filters_and_opens() {
 }
 
 #[test]
-fn kicks_and_pauses_are_asked_first() {
+fn kicks_and_pauses_require_confirmation() {
     with_both(|server| {
         server.ok(&["put", "-t", "mail", "a", "b"]);
         server.ok(&["bury", "1", "2"]);
@@ -151,7 +151,7 @@ fn kicks_and_pauses_are_asked_first() {
         screen.shows("kick how many jobs of mail? 1_");
         assert_eq!(server.count("mail", "buried"), 2);
         screen.press("\x1b");
-        wait_until("the question has gone", || !screen.frame().contains("kick how many"));
+        wait_until("the question disappears", || !screen.frame().contains("kick how many"));
         screen.press("K\x7f2\r");
         screen.shows("mail: 2 jobs kicked");
         assert_eq!(server.count("mail", "ready"), 2);
@@ -175,7 +175,7 @@ fn signals_restore_the_terminal() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         let screen = Screen::start(&server, &[], 80, 24);
         screen.shows(">default");
-        kill(Pid::from_raw(screen.child.id() as i32), signal).expect("a process of ours");
+        kill(Pid::from_raw(screen.child.id() as i32), signal).expect("a child process");
         assert_eq!(screen.end(), Some(0), "{signal}");
     }
 }
@@ -187,16 +187,16 @@ fn top_can_be_suspended_and_continued() {
     screen.shows(">default");
     screen.press("\x1a");
     let stat = format!("/proc/{}/stat", screen.child.id());
-    wait_until("it stands still", || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    wait_until("top is stopped", || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
     assert!(screen.is_plain());
-    kill(Pid::from_raw(screen.child.id() as i32), Signal::SIGCONT).expect("a process of ours");
-    wait_until("it has the terminal again", || !screen.is_plain());
+    kill(Pid::from_raw(screen.child.id() as i32), Signal::SIGCONT).expect("a child process");
+    wait_until("top controls the terminal again", || !screen.is_plain());
     screen.press("q");
     assert_eq!(screen.end(), Some(0));
 }
 
 #[test]
-fn a_lost_server_is_waited_for() {
+fn top_reconnects_to_a_lost_server() {
     let folder = crate::daemon::Folder::new();
     let socket = format!("unix:{}", folder.file("socket").display());
     let start = || crate::daemon::Daemon::start(&["-l", &socket]);
@@ -207,7 +207,7 @@ fn a_lost_server_is_waited_for() {
     drop(server);
     screen.shows("trying again");
     let server = start();
-    wait_until("it is back", || !screen.frame().contains("trying again"));
+    wait_until("top is connected again", || !screen.frame().contains("trying again"));
     drop(server);
     screen.press("q");
     assert_eq!(screen.end(), Some(0));
@@ -219,13 +219,13 @@ fn a_terminal_that_is_too_small_is_reported() {
     for (columns, lines) in [(79, 24), (80, 23)] {
         let mut screen = Screen::start(&server, &[], columns, lines);
         let mut code = None;
-        wait_until("it ends", || {
+        wait_until("top exits", || {
             code = screen.child.try_wait().expect("a child").map(|status| status.code());
             code.is_some()
         });
         assert_eq!(code, Some(Some(1)));
         let words = format!("top: the terminal has {columns}x{lines}; it must have 80x24");
-        wait_until("it says so", || screen.seen.lock().expect("text").contains(&words));
+        wait_until("top reports the size", || screen.seen.lock().expect("text").contains(&words));
         assert!(screen.is_plain());
     }
 }
@@ -292,7 +292,7 @@ fn workers_failures_and_schedules_have_lists() {
     screen.shows("job 5 of nightly");
     screen.shows("@daily");
     server.ok(&["kick", "5"]);
-    assert_eq!(server.run(&["kick", "5"]).code, 1, "the copy still exists");
+    assert_eq!(server.run(&["kick", "5"]).code, 1, "the job of the previous run still exists");
     screen.shows("Enter job");
     screen.press("\r");
     screen.shows("job 6 of nightly");
@@ -335,7 +335,7 @@ fn a_kick_applies_to_the_open_job_or_the_marked_line() {
     screen.press("K");
     screen.shows("kick the 3 jobs of this line? Enter: yes, Escape: no _");
     screen.press("\x1b");
-    wait_until("the question has gone", || !screen.frame().contains("kick the"));
+    wait_until("the question disappears", || !screen.frame().contains("kick the"));
     screen.press("K\r");
     screen.shows("3 of 3 jobs kicked");
     assert_eq!(states(), ["ready"; 4]);

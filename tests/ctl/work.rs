@@ -19,7 +19,7 @@ impl Running {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id() as i32), signal).expect("a process of ours");
+        kill(Pid::from_raw(self.0.id() as i32), signal).expect("a child process");
     }
 
     pub fn code(&mut self) -> Option<i32> {
@@ -75,7 +75,7 @@ fn a_hanging_job_can_be_revoked_and_its_command_is_killed() {
     server.ok(&["revoke", "1"]);
     assert_eq!(worker.code(), Some(1), "the worker has lost its job");
     let pid = lines(&mark)[0].parse().expect("a process id");
-    wait_until("the command is gone", || kill(Pid::from_raw(pid), None).is_err());
+    wait_until("the command has exited", || kill(Pid::from_raw(pid), None).is_err());
     assert_eq!((server.figure("stats-job 1", "state"), server.figure("stats-job 1", "last-error")).0, "buried");
     let refused = server.run(&["revoke", "1"]);
     assert_eq!(refused.code, 1, "{}", refused.err);
@@ -145,13 +145,13 @@ fn the_settings_of_a_tube_decide_when_a_job_is_tried_again() {
     let first = fail();
     assert!(first.err.contains("exit 1") && first.err.contains("try 2 in 1"), "{}", first.err);
     server.ok(&["kick", "-t", "mail"]);
-    assert!(fail().err.contains("try 2 in 1"), "a kick begins the count again");
+    assert!(fail().err.contains("try 2 in 1"), "a kick must reset the number of tries");
     server.ok(&["kick", "-t", "mail"]);
     server.ok(&["tube", "mail", "try:1", "dead:mail-dead"]);
     assert!(fail().err.contains("buried"));
     assert!(server.ok(&["stats", "-i", "1"]).contains("dead-from\tmail\n"));
     server.ok(&["tube", "mail", "--none"]);
-    assert_eq!(server.run(&["tube", "mail"]).code, 1, "it is gone");
+    assert_eq!(server.run(&["tube", "mail"]).code, 1, "the tube must not exist");
     assert_eq!(server.run(&["tube", "mail", "try:0"]).code, 5);
 }
 
@@ -177,7 +177,7 @@ fn a_command_that_takes_too_long_is_killed_with_its_children() {
         assert_eq!(ended.code, 1);
         assert!(ended.err.contains("killed after 1 s") && ended.err.contains("try 2 in 1 s"), "{}", ended.err);
         let pid = lines(&file)[0].clone();
-        wait_until("its child has gone", || {
+        wait_until("the child of the command has exited", || {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")
         });
@@ -195,9 +195,9 @@ fn the_first_signal_waits_for_the_job_and_the_second_does_not() {
             let _ = (fs::remove_file(&begun), fs::remove_file(&go));
             server.ok(&["put", "-t", tube, "job"]);
             let mut worker = Running::start(server.command(&["work", tube, "-j", "4", "--", "sh", "-c", &script]));
-            wait_until("it has begun", || begun.exists());
+            wait_until("the command has begun", || begun.exists());
             worker.signal(Signal::SIGTERM);
-            wait_until("the others have gone", || {
+            wait_until("the other workers have disconnected", || {
                 server.figure(&format!("stats-tube {tube}"), "current-watching") == "1"
             });
             server.ok(&["put", "-t", tube, "not taken any more"]);
@@ -222,7 +222,7 @@ fn a_stopped_worker_reports_that_the_last_try_is_over() {
     let script = format!("touch {}; sleep 1000", begun.display());
     let mut command = server.command(&["work", "mail", "--", "sh", "-c", &script]);
     let mut worker = Running(command.stderr(Stdio::piped()).spawn().expect("the program"));
-    wait_until("it has begun", || begun.exists());
+    wait_until("the command has begun", || begun.exists());
     worker.signal(Signal::SIGTERM);
     // Sends a different signal, because a signal that is already pending is delivered only once.
     worker.signal(Signal::SIGINT);
@@ -258,15 +258,15 @@ fn a_killed_worker_loses_no_job() {
         for _ in 0..5 {
             let before = lines(&done).len();
             let worker = Running::start(server.command(&line));
-            wait_until("it does something", || lines(&done).len() > before);
+            wait_until("a job is done", || lines(&done).len() > before);
             worker.signal(Signal::SIGKILL);
         }
-        wait_until("the server has noticed", || server.figure("stats", "current-jobs-reserved") == "0");
+        wait_until("no job is reserved", || server.figure("stats", "current-jobs-reserved") == "0");
         let mut line = line.to_vec();
         line.splice(1..1, ["-w", "0"]);
         // The server releases the jobs of a killed worker when it notices the disconnection. By then, another worker
         // may already have exited because it found no job.
-        wait_until("each was done, some perhaps twice", || {
+        wait_until("each job was done at least once", || {
             assert_eq!(server.run(&line).code, 0);
             lines(&done).into_iter().collect::<std::collections::BTreeSet<String>>().len() == 60
         });
@@ -279,7 +279,7 @@ fn a_killed_worker_loses_no_job() {
 fn a_killed_server_loses_no_job() {
     let folder = Folder::new();
     let binlog = folder.file("log");
-    fs::create_dir(&binlog).expect("a folder");
+    fs::create_dir(&binlog).expect("a directory");
     let binlog = binlog.display().to_string();
     let socket = format!("unix:{}", folder.file("socket").display());
     let (done, go) = (folder.file("done"), folder.file("go"));
@@ -295,12 +295,14 @@ fn a_killed_server_loses_no_job() {
     drop(server);
     let server = start();
     fs::write(&go, "").expect("a file");
-    wait_until("all are done", || server.client().figure("stats", "current-jobs-ready").is_ok_and(|left| left == "0"));
-    wait_until("none is in hand", || {
+    wait_until("no job is ready", || {
+        server.client().figure("stats", "current-jobs-ready").is_ok_and(|left| left == "0")
+    });
+    wait_until("no job is reserved", || {
         server.client().figure("stats", "current-jobs-reserved").is_ok_and(|left| left == "0")
     });
     let mut seen = lines(&done);
-    assert_eq!(seen.len(), 4, "the job that ran when the server died is done again: {seen:?}");
+    assert_eq!(seen.len(), 4, "only the job that ran during the kill must run again: {seen:?}");
     seen.sort();
     seen.dedup();
     assert_eq!(seen, ["a", "b", "c"]);
@@ -316,7 +318,7 @@ fn a_command_that_disappears_stops_the_worker() {
     let folder = Folder::new();
     let script = folder.file("script");
     fs::write(&script, "#!/no/such/interpreter\n").expect("a file");
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a file of ours");
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a file");
     let server = Server::beanpole(&[]);
     server.ok(&["put", "job"]);
     let ended = server.run(&["work", "--backoff", "0", "--", script.to_str().expect("a plain path")]);
