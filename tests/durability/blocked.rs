@@ -83,7 +83,7 @@ impl Gate {
     pub fn wait_until_blocking(&self) {
         let state = self.state.lock().unwrap();
         let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| state.blocked == 0).unwrap().1;
-        assert!(!waited.timed_out(), "nothing comes to the gate");
+        assert!(!waited.timed_out(), "no operation has reached the gate");
     }
 }
 
@@ -189,13 +189,13 @@ fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64>
             text.extend_from_slice(format!("delete {id}\r\n").as_bytes());
         }
     }
-    client.send(&text).expect("a server that listens");
+    client.send(&text).expect("an open connection");
     let mut ids = Vec::new();
     for place in 0..bodies.len() {
-        let line = client.line().expect("an answer");
+        let line = client.line().expect("a reply");
         ids.push(line.strip_prefix("INSERTED ").unwrap_or_else(|| panic!("{line}")).parse().expect("an id"));
         if deletes.get(place).is_some() {
-            assert_eq!(client.line().expect("an answer"), "DELETED");
+            assert_eq!(client.line().expect("a reply"), "DELETED");
         }
     }
     ids
@@ -211,7 +211,7 @@ fn bystand(client: &mut Client, ready: u64) {
     assert_eq!(client.peek(ready).expect("a job").body, b"ready");
     assert!(number(client, "stats", "current-jobs-ready") > 0);
     assert!(client.text("list-tubes").expect("a list").contains("bystander"));
-    assert!(client.reserve(Some(0)).expect("an answer").is_some());
+    assert!(client.reserve(Some(0)).expect("a reply").is_some());
 }
 
 /// Tests a blocked operation. If `known` is `true`, the server expects a slow disk, and one of the log's threads
@@ -254,9 +254,9 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     let answered = done.recv_timeout(PATIENCE);
     let shut = gate.is_blocking();
     gate.set(None, None);
-    assert!(shut && answered.is_ok(), "{mode:?}: somebody waits while the disk is blocked in {operation:?}");
-    let ids: Vec<Vec<u64>> = answers.iter().map(|writer| writer.recv_timeout(PATIENCE).expect("answers")).collect();
-    assert!(ids.iter().all(|ids| ids.is_sorted()), "{mode:?}: jobs are put in the order of the commands");
+    assert!(shut && answered.is_ok(), "{mode:?}: a client waits while the disk is blocked in {operation:?}");
+    let ids: Vec<Vec<u64>> = answers.iter().map(|writer| writer.recv_timeout(PATIENCE).expect("replies")).collect();
+    assert!(ids.iter().all(|ids| ids.is_sorted()), "{mode:?}: jobs must be put in the order of the commands");
     server.check();
     drop(server);
     let server =
@@ -311,15 +311,15 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
         gate.wait_until_blocking();
         let done = beside(move || {
             assert_eq!(bystander.peek(ready).expect("a job").body, b"ready");
-            assert!(bystander.reserve(Some(1)).expect("an answer").is_none(), "the timer runs");
+            assert!(bystander.reserve(Some(1)).expect("a reply").is_none(), "the reserve must time out");
             bystander
         });
         let answered = done.recv_timeout(PATIENCE);
         let shut = gate.is_blocking() && put.try_recv().is_err();
         gate.set(None, None);
         assert!(shut, "the put has been acknowledged before its sync");
-        bystander = answered.expect("somebody waits while a sync is blocked");
-        put.recv_timeout(PATIENCE).expect("an answer");
+        bystander = answered.expect("replies while a sync is blocked");
+        put.recv_timeout(PATIENCE).expect("a reply");
     }
 }
 
@@ -348,8 +348,8 @@ fn writing_a_large_body_delays_no_other_client() {
         let answered = done.recv_timeout(PATIENCE);
         let shut = gate.is_blocking();
         gate.set(None, None);
-        assert!(shut && answered.is_ok(), "{mode:?}: somebody waits while a large body is written");
-        let id = put.recv_timeout(PATIENCE).expect("an answer");
+        assert!(shut && answered.is_ok(), "{mode:?}: a client waits while a large body is written");
+        let id = put.recv_timeout(PATIENCE).expect("a reply");
         drop(server);
         let config = Config::embedded().with(|config| {
             config.max_job_size = 4 << 20;
@@ -395,9 +395,9 @@ fn a_write_after_a_new_sync_delays_no_other_client() {
     let answered = done.recv_timeout(PATIENCE);
     let shut = gate.is_blocking();
     gate.set(None, None);
-    assert!(shut && answered.is_ok(), "who needs no disk waits for a sync");
-    first.recv_timeout(PATIENCE).expect("an answer");
-    put.recv_timeout(PATIENCE).expect("an answer");
+    assert!(shut && answered.is_ok(), "a client that does not need the disk waits for a sync");
+    first.recv_timeout(PATIENCE).expect("a reply");
+    put.recv_timeout(PATIENCE).expect("a reply");
 }
 
 #[test]
@@ -416,11 +416,11 @@ fn clients_that_wait_for_a_segment_are_refused_on_a_full_disk() {
         })
         .collect();
     gate.wait_until_blocking();
-    assert!(clients.iter().all(|client| client.try_recv().is_err()), "nobody is refused before it is known");
+    assert!(clients.iter().all(|client| client.try_recv().is_err()), "a client was refused before the error");
     gate.create_error.store(ENOSPC, Ordering::SeqCst);
     gate.set(None, None);
     let mut clients: Vec<_> = clients.iter().map(|client| client.recv_timeout(PATIENCE).expect("a refusal")).collect();
     assert_eq!(clients[0].figure("stats", "binlog-state").unwrap(), "full");
     gate.create_error.store(0, Ordering::SeqCst);
-    super::daemon::wait_until("jobs are taken again", || clients[0].put(b"after", 0, 0, 60).is_ok());
+    super::daemon::wait_until("the server accepts jobs again", || clients[0].put(b"after", 0, 0, 60).is_ok());
 }

@@ -103,7 +103,7 @@ impl Book {
         let seen = self.intents.get(body).and_then(|intent| intent.id);
         match seen {
             None => self.adopt(id, body),
-            Some(other) if other != id => self.problem(format!("doubled: jobs {id} and {other} are the same")),
+            Some(other) if other != id => self.problem(format!("duplicate: jobs {id} and {other} have the same body")),
             Some(_) => {}
         }
         self.intents.remove(body);
@@ -114,10 +114,10 @@ impl Book {
 
     pub fn adopt(&mut self, id: u64, body: &[u8]) {
         if self.ended.contains(&id) {
-            return self.problem(format!("back: job {id} was deleted and is in somebody's hands"));
+            return self.problem(format!("reappeared: job {id} was deleted, but a client has received it"));
         }
         let Some(intent) = self.intents.get_mut(body).filter(|intent| intent.id.is_none()) else {
-            return self.problem(format!("nobody has put job {id}: {}", String::from_utf8_lossy(body)));
+            return self.problem(format!("job {id} was never put: {}", String::from_utf8_lossy(body)));
         };
         intent.id = Some(id);
         let (tube, pri, states) = (intent.tube, intent.pri, states(intent.delay));
@@ -125,7 +125,7 @@ impl Book {
         let look = Look { number: self.number(), absent: false, states, pri, counts: [0; 4], order: 0 };
         let entry = Entry { tube, body: body.to_vec(), looks: [absent, look].into() };
         if id <= self.floor || self.jobs.insert(id, entry).is_some() {
-            self.problem(format!("id {id} was used before"));
+            self.problem(format!("ID {id} was used before"));
         }
         self.newest = self.newest.max(id);
     }
@@ -137,7 +137,7 @@ impl Book {
         }
         let number = self.number();
         let Some(entry) = self.jobs.get_mut(&id) else { return };
-        let last = entry.looks.back().expect("a look");
+        let last = entry.looks.back().expect("a possible state");
         let right = entry.body == body && tubes.contains(&entry.tube) && last.states & READY != 0;
         let mut look = last.clone();
         (look.number, look.states) = (number, READY);
@@ -153,7 +153,7 @@ impl Book {
     pub fn will_do(&mut self, id: u64, operation: Operation) -> u64 {
         let number = self.number();
         let Some(entry) = self.jobs.get_mut(&id) else { return number };
-        let mut look = entry.looks.back().expect("a look").clone();
+        let mut look = entry.looks.back().expect("a possible state").clone();
         look.number = number;
         match operation {
             Operation::Delete => look.absent = true,
@@ -190,7 +190,7 @@ impl Book {
 
     /// Returns the buried jobs in the order of burying. Only one client may bury jobs of the tube.
     pub fn buried(&self, tube: usize) -> Vec<u64> {
-        let last = |entry: &Entry| entry.looks.back().cloned().expect("a look");
+        let last = |entry: &Entry| entry.looks.back().cloned().expect("a possible state");
         let mine = self.jobs.iter().filter(|(_, entry)| entry.tube == tube && last(entry).states == BURIED);
         let mut found: Vec<_> = mine.map(|(&id, entry)| (last(entry).order, id)).collect();
         found.sort_unstable();
@@ -220,7 +220,7 @@ impl Book {
 
     pub fn met(&mut self, id: u64, tube: usize, body: &[u8], state: u8, pri: u32, counts: [u32; 4]) {
         let entry = self.jobs.get_mut(&id).expect("a known job");
-        let newest = entry.looks.back().expect("a look").number;
+        let newest = entry.looks.back().expect("a possible state").number;
         let fits = |look: &&Look| {
             // The log may contain a reservation for which no client has received the reply.
             let unheard = look.number == newest && look.states & READY != 0 && state == READY;
@@ -242,7 +242,7 @@ impl Book {
     /// Begins a round. New jobs must have IDs greater than `id`, the ID of a deleted job.
     pub fn begin(&mut self, id: u64) {
         if id <= self.floor {
-            self.problem(format!("id {id} was used before"));
+            self.problem(format!("ID {id} was used before"));
         }
         (self.floor, self.newest) = (id, id);
     }

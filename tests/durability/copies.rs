@@ -75,13 +75,16 @@ fn a_backup_of_an_active_directory_contains_all_acknowledged_jobs() {
                 );
                 let restored = Daemon::start(&["-l", "127.0.0.1:0", "-b", text(&copy), "--strict"]);
                 let mut client = restored.client();
-                assert!(client.peek(old).is_ok() && client.peek(before).is_ok(), "{old} or {before} of copy {number}");
+                assert!(
+                    client.peek(old).is_ok() && client.peek(before).is_ok(),
+                    "copy {number} lacks {old} or {before}"
+                );
                 stop(restored);
             }
         });
         assert!(
             daemon.client().figure("stats", "binlog-oldest-index").expect("statistics") != "1",
-            "nothing was removed"
+            "no segment was removed"
         );
         stop(daemon);
     }
@@ -98,7 +101,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
         for number in 0..3 * COPIES {
             let before = kept.load(Ordering::SeqCst);
             let copy = home.beside(&format!("plain{number}"));
-            fs::create_dir(&copy).expect("a folder");
+            fs::create_dir(&copy).expect("a directory");
             let mut names: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
             // Copies the files in different orders, because file systems list directories in different orders.
             match number % 3 {
@@ -127,7 +130,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
             }
         }
     });
-    println!("plain copies: {whole} whole, {damaged} found to be damaged");
+    println!("plain copies: {whole} complete, {damaged} detected as damaged");
     stop(daemon);
 }
 
@@ -136,13 +139,13 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
 fn restoring_over_an_older_copy_revives_no_jobs() {
     let home = Home::new();
     let copy = home.beside("copy");
-    fs::create_dir(&copy).expect("a folder");
+    fs::create_dir(&copy).expect("a directory");
     let mut deleted = Vec::new();
     let stay = 20;
     for day in 0..4 {
         let daemon = home.start(&["-f0", "-s", SEGMENT]);
         let mut client = daemon.client();
-        deleted.iter().for_each(|&id| assert!(client.peek(id).is_err(), "job {id} came back on day {day}"));
+        deleted.iter().for_each(|&id| assert!(client.peek(id).is_err(), "job {id} reappeared on day {day}"));
         // These puts and deletes make the server remove segments that the older copy still contains.
         let jobs: Vec<u64> = (0..120).map(|_| client.put(&[b'r'; 300], 0, 0, 60).expect("a job")).collect();
         for &id in &jobs[stay..] {
@@ -155,7 +158,7 @@ fn restoring_over_an_older_copy_revives_no_jobs() {
         }
     }
     let names = |folder: &Path| -> HashSet<OsString> {
-        fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect()
+        fs::read_dir(folder).expect("a directory").map(|entry| entry.expect("an entry").file_name()).collect()
     };
     let obsolete = &names(&copy) - &names(home.path());
     assert!(!obsolete.is_empty(), "the copy has no obsolete segment");
@@ -164,9 +167,9 @@ fn restoring_over_an_older_copy_revives_no_jobs() {
     let restored = Daemon::start(&["-l", "127.0.0.1:0", "-b", text(&copy), "--strict"]);
     let mut client = restored.client();
     assert_eq!(total(&mut client), 4 * stay as u64);
-    assert!(deleted.iter().all(|&id| client.peek(id).is_err()), "deleted jobs came back");
+    assert!(deleted.iter().all(|&id| client.peek(id).is_err()), "deleted jobs reappeared");
     stop(restored);
-    assert!(names(&copy).is_disjoint(&obsolete), "obsolete segments are removed");
+    assert!(names(&copy).is_disjoint(&obsolete), "obsolete segments must be removed");
 }
 
 #[test]
@@ -180,10 +183,10 @@ fn check_shows_the_contents_of_a_directory() {
     let id = client.put(b"three", 0, 0, 60).expect("a job");
     client.watch("mail").expect("a tube");
     client.ignore("default").expect("a tube");
-    assert_eq!(client.reserve(Some(0)).expect("an answer").map(|job| job.id), Some(id));
+    assert_eq!(client.reserve(Some(0)).expect("a reply").map(|job| job.id), Some(id));
     client.bury(id, 0).expect("a job");
     client.send(b"pause-tube mail 3600\r\n").expect("a server");
-    assert_eq!(client.line().expect("an answer"), "PAUSED");
+    assert_eq!(client.line().expect("a reply"), "PAUSED");
     let jobs = total(&mut client);
     crash(daemon);
     let before = home.files();
@@ -199,7 +202,7 @@ fn check_shows_the_contents_of_a_directory() {
     ] {
         assert!(ended.out.lines().any(|other| other == line), "{line}: {ended:?}");
     }
-    assert_eq!(home.files(), before, "it was touched");
+    assert_eq!(home.files(), before, "check has changed a file");
     stop(home.start(&[]));
     assert!(run(&["check", home.name()]).out.contains("left-in-order: true"));
 }

@@ -52,7 +52,7 @@ impl Stage {
         for number in 0..count {
             let body = body(number);
             let id = self.client.put(&body, 5, 0, 60).expect("a job");
-            assert!(self.jobs.insert(id, body).is_none(), "id {id} was given twice");
+            assert!(self.jobs.insert(id, body).is_none(), "ID {id} was assigned twice");
         }
     }
 
@@ -71,7 +71,7 @@ impl Stage {
             there += 1;
         }
         there += either.iter().filter(|id| facts(&mut client, **id).is_some()).count() as u64;
-        assert_eq!(total(&mut client), there, "a job is there that should not be");
+        assert_eq!(total(&mut client), there, "an unexpected job exists");
         server.check();
     }
 
@@ -106,7 +106,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
     for _ in 0..10 {
         assert!(is_refused(&stage.client.put(b"refused", 0, 0, 60)));
     }
-    assert_eq!(total(&mut stage.client), before, "a refused put left something behind");
+    assert_eq!(total(&mut stage.client), before, "a refused put left a job behind");
     // The server must still serve existing jobs. Changes to these jobs take effect in memory.
     let mut gone = BTreeSet::new();
     let own = |client: &mut Client| client.reserve(Some(0)).unwrap().expect("a job");
@@ -171,14 +171,14 @@ fn a_slowly_failing_disk_delays_no_other_client() {
         let waiting = std::thread::spawn(move || put_alone(first, body(1)));
         wait_until("the failure is noticed", || state(&mut stage.client) == "failing");
         stage.controls.stuck.store(true, Ordering::SeqCst);
-        wait_until("the disk is tried again", || stage.controls.waiting() > 0);
+        wait_until("the server retries", || stage.controls.waiting() > 0);
         let (mut client, (done, all_done)) = (stage.connect(), channel());
         let trips = std::thread::spawn(move || {
             (0..100).for_each(|_| round_trip(&mut client));
-            done.send(()).expect("somebody who waits");
+            done.send(()).expect("a receiver");
         });
-        all_done.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{mode:?}: somebody waited for the disk"));
-        assert!(stage.controls.waiting() > 0, "{mode:?}: the disk was not stuck all the time");
+        all_done.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{mode:?}: a client waited for the disk"));
+        assert!(stage.controls.waiting() > 0, "{mode:?}: the disk was not stuck throughout");
         stage.controls.stuck.store(false, Ordering::SeqCst);
         trips.join().expect("a client");
         stage.heal();
@@ -207,9 +207,9 @@ fn a_single_client_is_answered_when_a_slow_disk_recovers() {
     let (client, (answered, answer)) = (stage.connect(), channel());
     std::thread::spawn(move || answered.send(put_alone(client, body(1))));
     // The put causes one sync. The other syncs are retries, which also fail.
-    wait_until("the disk is asked again", || stage.controls.syncs() > before + 2);
+    wait_until("the server retries", || stage.controls.syncs() > before + 2);
     stage.controls.sync_error.store(0, Ordering::SeqCst);
-    let answer = answer.recv_timeout(PATIENCE).expect("an answer");
+    let answer = answer.recv_timeout(PATIENCE).expect("a reply");
     stage.jobs.extend(answer.map(|id| (id, body(1))));
     stage.put(5);
     stage.compare_after_a_crash(&BTreeSet::new());

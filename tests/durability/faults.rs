@@ -17,7 +17,7 @@ fn shim(home: &Home) -> PathBuf {
 
 /// Starts a server with the shim. The environment variable `name` is set to the path of `folder`.
 fn start(home: &Home, shim: &Path, (name, folder): (&str, &Path), options: &[&str]) -> Daemon {
-    let folder = folder.canonicalize().expect("a folder");
+    let folder = folder.canonicalize().expect("a directory");
     let [shim, folder] = [shim, &folder].map(|path| path.to_str().expect("a plain path"));
     Daemon::start_with(&[("LD_PRELOAD", shim), (name, folder)], &[&["-b", home.name()], options].concat())
 }
@@ -37,7 +37,7 @@ fn interrupted_and_partial_calls_have_no_effect() {
         client.put(format!("{number:0500}").as_bytes(), 0, 0, 60).expect("a job");
     }
     crash(daemon);
-    assert!(home.files().len() > 3, "the jobs need several segments: {:?}", home.files().keys());
+    assert!(home.files().len() > 3, "the jobs must need several segments: {:?}", home.files().keys());
     let daemon = started("--strict");
     assert_eq!(total(&mut daemon.client()), JOBS as u64);
     let log = crash(daemon);
@@ -50,8 +50,8 @@ fn the_directory_above_a_new_log_is_synced() {
         return;
     }
     let home = Home::new();
-    std::fs::remove_dir(home.path()).expect("an empty folder");
-    let above = home.path().parent().expect("a folder above");
+    std::fs::remove_dir(home.path()).expect("an empty directory");
+    let above = home.path().parent().expect("a parent directory");
     // The reported failure shows that the server attempted the sync.
     let daemon = start(&home, &shim(&home), ("FAULT_SYNC", above), &[]);
     daemon.client().put(b"x", 0, 0, 60).expect("a job");

@@ -46,7 +46,7 @@ fn fill(client: &mut Client) -> Vec<u64> {
     let delayed = client.put(b"body", 4_294_967_295, 5000, 200).unwrap();
     let short = client.put(b"body", 0, 0, 1).unwrap();
     take(client, short);
-    wait_until("its time to run is over", || facts(client, short).unwrap()["timeouts"] == "1");
+    wait_until("the reservation expires", || facts(client, short).unwrap()["timeouts"] == "1");
     let buried = client.put(b"body", 1, 0, 60).unwrap();
     take(client, buried);
     client.bury(buried, 9).unwrap();

@@ -20,8 +20,8 @@ fn a_second_server_reports_the_lock_holder() {
     let before = home.files();
     let ended = run(&["-p", "0", "-b", home.name()]);
     assert_eq!(ended.code, NO_FOLDER, "{ended:?}");
-    assert!(ended.err.contains(&first.pid().to_string()), "it does not name {}: {ended:?}", first.pid());
-    assert_eq!(home.files(), before, "the refused server has touched a file");
+    assert!(ended.err.contains(&first.pid().to_string()), "no process ID {} in {ended:?}", first.pid());
+    assert_eq!(home.files(), before, "the refused server has changed a file");
     crash(first);
     let second = home.start(&[]);
     assert_eq!(second.client().peek(id).unwrap().body, b"x");
@@ -77,7 +77,7 @@ fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
     assert!(jobs.contains(&found), "{found} jobs");
     assert_ne!(client.figure("stats", "binlog-records-skipped").expect("statistics"), "0");
     client.put(b"more", 0, 0, 60).expect("a job");
-    wait_until("it is repaired", || {
+    wait_until("the log is repaired", || {
         client.figure("stats", "binlog-oldest-index").expect("statistics").parse::<u64>().expect("a number") > 2
     });
     stop(daemon);
@@ -140,7 +140,7 @@ fn another_version_of_the_format_is_refused_by_name() {
     let ended = run(&["-p", "0", "-b", home.name()]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.err.contains(&name) && ended.err.contains("format 4 is newer"), "{ended:?}");
-    assert!(fs::read(&path).expect("a segment") == newer, "it was touched");
+    assert!(fs::read(&path).expect("a segment") == newer, "the segment was changed");
     fs::write(&path, &kept).expect("a segment");
     let daemon = home.start(&["--strict"]);
     assert_eq!(total(&mut daemon.client()), jobs as u64);
@@ -169,14 +169,14 @@ fn beanstalkd_and_beanpole_do_not_share_a_directory() {
     wait_until("beanstalkd has its log", || home.path().join("binlog.1").exists());
     let ended = run(&["-p", "0", "-b", home.name()]);
     assert_eq!(ended.code, NO_FOLDER, "{ended:?}");
-    assert!(ended.err.contains(&theirs.0.id().to_string()), "it does not name {}: {ended:?}", theirs.0.id());
+    assert!(ended.err.contains(&theirs.0.id().to_string()), "no process ID {} in {ended:?}", theirs.0.id());
 
     let home = Home::new();
     let ours = home.start(&[]);
     let mut theirs = Ends(theirs_on(&home));
     let mut status = None;
     wait_until("beanstalkd gives up", || {
-        status = theirs.0.try_wait().expect("a child of ours");
+        status = theirs.0.try_wait().expect("a child process");
         status.is_some()
     });
     assert_eq!(status.and_then(|status| status.code()), Some(NO_FOLDER));
@@ -227,7 +227,7 @@ fn damaged() -> (Home, BTreeMap<u64, Vec<u8>>, u64) {
         let place = bytes.windows(body.len()).position(|window| window == body)?;
         Some((name, bytes, place))
     });
-    let (name, mut bytes, place) = hit.expect("the body in a file");
+    let (name, mut bytes, place) = hit.expect("a file that contains the body");
     bytes[place + 10] ^= 0x20;
     fs::write(home.path().join(name), bytes).unwrap();
     (home, jobs, victim)
@@ -308,7 +308,7 @@ fn an_interrupted_write_is_truncated_even_in_strict_mode() {
             let place = bytes.windows(last.len()).position(|window| window == last)?;
             Some((name, bytes, place))
         })
-        .expect("the last body in a file");
+        .expect("a file that contains the last body");
     bytes[place + 5..].fill(0);
     fs::write(home.path().join(name), bytes).unwrap();
     let daemon = home.start(&["--strict"]);

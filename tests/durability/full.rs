@@ -50,7 +50,7 @@ fn put_all(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
         let body = body(number);
         match client.put(&body, 5, 0, 60) {
             Ok(id) => {
-                assert!(jobs.insert(id, body).is_none(), "id {id} was given twice");
+                assert!(jobs.insert(id, body).is_none(), "ID {id} was assigned twice");
             }
             result => {
                 assert!(is_refused(&result), "{result:?}");
@@ -58,7 +58,7 @@ fn put_all(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
             }
         }
     }
-    panic!("the disk never got full");
+    panic!("the disk never became full");
 }
 
 fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
@@ -95,7 +95,7 @@ fn counts(log: &str) -> (usize, usize) {
 }
 
 fn resumes(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
-    wait_until("jobs are taken again", || match client.put(b"after", 5, 0, 60) {
+    wait_until("the server accepts jobs again", || match client.put(b"after", 5, 0, 60) {
         Ok(id) => {
             jobs.insert(id, b"after".to_vec());
             true
@@ -183,9 +183,9 @@ fn no_put_is_refused_while_the_disk_has_space() {
     let work = || {
         let mut client = daemon.client();
         for number in 0..1500 {
-            let id = client.put(&[b'x'; 300], 5, 0, 60).expect("a job, for there is space");
+            let id = client.put(&[b'x'; 300], 5, 0, 60).expect("space for a job");
             if number % 4 != 0 {
-                client.delete(id).expect("a job of our own");
+                client.delete(id).expect("a job");
             }
         }
     };
@@ -202,8 +202,8 @@ fn small_jobs_do_not_starve_large_ones() {
     let flood = || {
         let mut client = daemon.client();
         while !done.load(Ordering::SeqCst) {
-            let id = client.put(&[b'x'; 300], 5, 0, 60).expect("a job, for there is space");
-            client.delete(id).expect("a job of our own");
+            let id = client.put(&[b'x'; 300], 5, 0, 60).expect("space for a job");
+            client.delete(id).expect("a job");
         }
     };
     std::thread::scope(|scope| {
@@ -211,7 +211,7 @@ fn small_jobs_do_not_starve_large_ones() {
         let mut client = daemon.client();
         let large: Vec<_> = (0..30).map(|_| client.put(&[b'x'; 60_000], 5, 0, 60)).collect();
         done.store(true, Ordering::SeqCst);
-        large.into_iter().for_each(|id| client.delete(id.expect("a large job")).expect("a job of our own"));
+        large.into_iter().for_each(|id| client.delete(id.expect("a large job")).expect("a job"));
     });
     assert_eq!(total(&mut daemon.client()), 0);
 }

@@ -18,7 +18,7 @@ fn put(client: &mut Client, jobs: &mut Jobs) -> bool {
     let body = format!("body {} {}", jobs.len(), ".".repeat(2000)).into_bytes();
     match client.put(&body, 5, 0, 60) {
         Ok(id) => {
-            assert!(jobs.insert(id, body).is_none(), "id {id} was given twice");
+            assert!(jobs.insert(id, body).is_none(), "ID {id} was assigned twice");
             true
         }
         result => {
@@ -46,7 +46,7 @@ fn goes_on(client: &mut Client, jobs: &mut Jobs) {
 
 /// Waits until the server accepts jobs again and reports the state `ok`. Checks the messages in the log.
 fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
-    wait_until("jobs are taken again", || put(client, jobs));
+    wait_until("the server accepts jobs again", || put(client, jobs));
     wait_until("the state is ok", || state(client) == "ok");
     let log = daemon.log();
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
@@ -71,12 +71,12 @@ fn a_removed_and_recreated_directory_loses_nothing() {
     (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
     let before = number(&mut client, "stats", "binlog-current-index");
     // If the server creates a file at the same time, removing the directory fails.
-    wait_until("the directory is gone", || fs::remove_dir_all(home.path()).is_ok());
+    wait_until("the directory is removed", || fs::remove_dir_all(home.path()).is_ok());
     // This put is usually the first to encounter the missing directory. The server acknowledges the put when the
     // directory exists again and the job is durable. If the server has already detected the loss, it refuses the put.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
-    wait_until("the loss is noticed", || state(&mut client) == "failing");
+    wait_until("the loss is detected", || state(&mut client) == "failing");
     goes_on(&mut client, &mut jobs);
     fs::create_dir(home.path()).unwrap();
     resumes(&daemon, &mut client, &mut jobs);
@@ -84,7 +84,7 @@ fn a_removed_and_recreated_directory_loses_nothing() {
         Ok(waited) => drop(jobs.insert(waited, b"waits".to_vec())),
         result => assert!(is_refused(&result), "{result:?}"),
     }
-    wait_until("what lived in the old files is in new ones", || {
+    wait_until("the jobs of the old segments are in new ones", || {
         number(&mut client, "stats", "binlog-oldest-index") > before
     });
     crash(daemon);
@@ -112,11 +112,11 @@ fn a_file_size_limit_does_not_stop_the_server() {
             result => Some(is_refused(&result)),
         })
     });
-    wait_until("the limit is noticed", || {
+    wait_until("the limit is detected", || {
         let state = client.figure("stats", "binlog-state");
         !daemon.runs() || state.is_ok_and(|state| state != "ok")
     });
-    assert!(daemon.runs(), "it was ended by a signal: {}", daemon.log());
+    assert!(daemon.runs(), "a signal killed the server: {}", daemon.log());
     goes_on(&mut client, &mut jobs);
     assert!(daemon.limit("--fsize=unlimited:unlimited"));
     resumes(&daemon, &mut client, &mut jobs);
@@ -156,11 +156,11 @@ fn jobs_of_removed_segments_are_rewritten() {
     for name in &segments(&home)[..2] {
         fs::remove_file(home.path().join(name)).expect("a segment");
     }
-    wait_until("it is noticed, though nobody says anything else", || lost(&mut client) == 2);
-    wait_until("all of them are written again", || number(&mut client, "stats", "binlog-oldest-index") > 2);
+    wait_until("the loss is detected without other commands", || lost(&mut client) == 2);
+    wait_until("the jobs are rewritten", || number(&mut client, "stats", "binlog-oldest-index") > 2);
     assert_eq!(state(&mut client), "ok");
     assert!(daemon.log().contains("removed under the server"), "{}", daemon.log());
-    wait_until("that is synced", || !segments(&home).iter().any(|name| name.ends_with("0001")));
+    wait_until("segment 1 does not exist", || !segments(&home).iter().any(|name| name.ends_with("0001")));
     // The acknowledgment of the next put shows that the server has synced the rewritten records.
     client.put(b"last", 0, 0, 60).unwrap();
     crash(daemon);
@@ -193,7 +193,7 @@ fn jobs_of_the_removed_current_and_prepared_segments_are_rewritten() {
         current > 2 && open.len() > 1
     });
     open.iter().for_each(|name| fs::remove_file(home.path().join(name)).expect("a segment"));
-    wait_until("the loss is noticed", || daemon.log().contains("a segment was removed under the server"));
+    wait_until("the loss is detected", || daemon.log().contains("a segment was removed under the server"));
     resumes(&daemon, &mut client, &mut jobs);
     wait_until("the removed segments are obsolete", || number(&mut client, "stats", "binlog-oldest-index") > current);
     let lost = lost(&mut client);
@@ -217,21 +217,21 @@ fn a_replaced_directory_is_filled_if_it_is_empty() {
     fs::rename(home.path(), &aside).unwrap();
     fs::create_dir(home.path()).unwrap();
     fs::write(home.path().join("other"), "").unwrap();
-    wait_until("the loss is noticed", || state(&mut client) == "failing");
-    wait_until("the log says why", || daemon.log().contains("has replaced"));
+    wait_until("the loss is detected", || state(&mut client) == "failing");
+    wait_until("the reason is logged", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
     // When the directory has its original name again, the server must recover.
-    wait_until("the directory is gone", || fs::remove_dir_all(home.path()).is_ok());
+    wait_until("the directory is removed", || fs::remove_dir_all(home.path()).is_ok());
     fs::rename(&aside, home.path()).unwrap();
-    wait_until("jobs are taken again", || put(&mut client, &mut jobs));
+    wait_until("the server accepts jobs again", || put(&mut client, &mut jobs));
     wait_until("the state is ok", || state(&mut client) == "ok");
     assert_eq!(lost(&mut client), 0);
     let before = number(&mut client, "stats", "binlog-current-index");
     // If an empty directory replaces the log's directory, the server must write all live data to the new directory.
     fs::rename(home.path(), &aside).unwrap();
     fs::create_dir(home.path()).unwrap();
-    wait_until("the new folder is used", || lost(&mut client) > 0 && state(&mut client) == "ok");
-    wait_until("all is written again", || number(&mut client, "stats", "binlog-oldest-index") > before);
+    wait_until("the new directory is used", || lost(&mut client) > 0 && state(&mut client) == "ok");
+    wait_until("all jobs are rewritten", || number(&mut client, "stats", "binlog-oldest-index") > before);
     let ended = run(&["-p", "0", "-b", home.name()]);
     assert!(ended.code == 10 && ended.err.contains("in use by another server"), "{ended:?}");
     assert!(put(&mut client, &mut jobs));
@@ -260,8 +260,8 @@ fn a_damaged_segment_that_cannot_be_moved_is_renamed_and_the_bound_holds() {
         let id = client.put(&[b'x'; 2000], 0, 0, 60).unwrap();
         client.delete(id).unwrap();
     }
-    wait_until("the damaged one is out of the way", || kept.exists() && !second.exists());
-    wait_until("those behind it go", || {
+    wait_until("the damaged segment is renamed", || kept.exists() && !second.exists());
+    wait_until("the log is within its bound", || {
         let live: usize = jobs.values().map(|body| body.len() + 100).sum();
         let files = segments(&home).into_iter().filter(|name| !name.ends_with("damaged"));
         let size: u64 = files.filter_map(|name| Some(fs::metadata(home.path().join(name)).ok()?.len())).sum();

@@ -49,7 +49,7 @@ impl Original {
         let mut command = Command::new(program);
         command.args(["-l", &host.to_string(), "-p", &free.port().to_string(), "-b"]).arg(path).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let original = Original { child: command.spawn().expect("a program that starts"), address: free };
+        let original = Original { child: command.spawn().expect("an executable program"), address: free };
         wait_until("beanstalkd listens", || Client::connect(free).is_ok());
         Some(original)
     }
@@ -73,7 +73,7 @@ impl Drop for Original {
 /// Reserves a job. Returns `false` if the server cannot reserve the job.
 fn take(client: &mut Client, id: u64) -> bool {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).expect("a server");
-    let line = client.line().expect("an answer");
+    let line = client.line().expect("a reply");
     let Some((_, length)) = line.strip_prefix("RESERVED ").and_then(|rest| rest.split_once(' ')) else { return false };
     let length: usize = length.parse().expect("a length");
     let mut read = 0;
@@ -85,7 +85,7 @@ fn take(client: &mut Client, id: u64) -> bool {
 
 fn kick_job(client: &mut Client, id: u64) {
     client.send(format!("kick-job {id}\r\n").as_bytes()).expect("a server");
-    client.line().expect("an answer");
+    client.line().expect("a reply");
 }
 
 /// Executes random operations, and appends the IDs of new jobs to `ids`.
@@ -200,7 +200,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
                 .put(&vec![b'a' + operation as u8; size], 10, if operation == 1 { 5000 } else { 0 }, 1000)
                 .expect("a job");
             if operation > 1 && !take(client, id) {
-                panic!("job {id} cannot be taken");
+                panic!("job {id} cannot be reserved");
             }
             match operation {
                 3 => client.bury(id, 3).expect("a job to bury"),
@@ -281,9 +281,9 @@ fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     assert!(take(&mut client, 4));
     client.bury(4, 0).expect("a job to bury");
     drop(first);
-    let second = Original::start(home.path(), &["-f0"]).expect("it was there before");
+    let second = Original::start(home.path(), &["-f0"]).expect("an installed beanstalkd");
     let mut client = second.client();
-    assert_eq!(total(&mut client), 1, "beanstalkd has learned to read its log");
+    assert_eq!(total(&mut client), 1, "beanstalkd has read records after the large job");
     assert_eq!(["new two", "new three", "new four"].map(|body| put(&mut client, body)), [2, 3, 4]);
     client.delete(4).expect("a job to delete");
     drop(second);
@@ -408,7 +408,7 @@ fn ids_that_beanstalkd_assigned_twice_are_reported() {
 fn an_interrupted_import_starts_over() {
     let source = Home::new();
     let Some(mut jobs) = original(&source, 4) else { return };
-    let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("it is there");
+    let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("an installed beanstalkd");
     let mut client = again.client();
     // With more jobs, the import takes long enough for the test to kill the server during the import.
     let more: Vec<u64> = (0..600).map(|_| client.put(&[b'm'; 500], 0, 0, 60).expect("a job")).collect();
@@ -422,13 +422,13 @@ fn an_interrupted_import_starts_over() {
         let name = path.to_str().expect("a plain path");
         for part in 1..=2 {
             let mut child = command(&["-p", "0", "-b", name, "-s", "65536"]);
-            let mut child = child.stderr(Stdio::null()).spawn().expect("a program that starts");
+            let mut child = child.stderr(Stdio::null()).spawn().expect("an executable program");
             let end = Instant::now() + Duration::from_millis(4 + round * 12 + part * 6);
             while Instant::now() < end && !path.join("import.done").exists() {
                 std::thread::sleep(Duration::from_micros(300));
             }
-            child.kill().expect("a child of ours");
-            child.wait().expect("a child of ours");
+            child.kill().expect("a child process");
+            child.wait().expect("a child process");
             marks += usize::from(path.join("import.begun").exists());
         }
         let daemon = super::daemon::Daemon::start(&["-b", name, "-s", "65536"]);
@@ -437,7 +437,7 @@ fn an_interrupted_import_starts_over() {
         stop(daemon);
         fs::remove_dir_all(&path).expect("a copy to remove");
     }
-    println!("{marks} of 8 kills met an import under way");
+    println!("{marks} of 8 kills interrupted an import");
 }
 
 /// A start must ignore the data that an unfinished import has written.

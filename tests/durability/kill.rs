@@ -187,7 +187,7 @@ fn verify(daemon: &Daemon, book: &mut Book) {
     let gone = book.ended_now.clone();
     for (id, (line, _)) in gone.iter().zip(ask(&stream, &questions("peek", &gone))) {
         if line != "NOT_FOUND" {
-            book.problems.push(format!("back: job {id} was deleted"));
+            book.problems.push(format!("reappeared: job {id} was deleted"));
         }
     }
     let unknown = book.floor + 1..=book.newest + BEYOND;
@@ -232,7 +232,7 @@ fn first_buried(stream: &TcpStream, book: &mut Book) {
         let first = answers[1].0.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()?.parse().ok());
         let right = book.buried(tube).first().copied();
         if first != right {
-            book.problems.push(format!("of the buried jobs of tube {tube}, {first:?} is first instead of {right:?}"));
+            book.problems.push(format!("the first buried job of tube {tube} is {first:?} instead of {right:?}"));
         }
     }
 }
@@ -242,7 +242,7 @@ fn first_buried(stream: &TcpStream, book: &mut Book) {
 fn passing(daemon: &Daemon) -> u64 {
     let mut client = daemon.client();
     let id = client.put(b"passing", 0, 0, TTR).expect("a job");
-    client.delete(id).expect("a job of mine");
+    client.delete(id).expect("a job");
     id
 }
 

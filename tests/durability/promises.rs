@@ -26,7 +26,7 @@ impl Plain {
     }
 
     fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.write_all(bytes.as_ref()).expect("a server that listens");
+        self.0.write_all(bytes.as_ref()).expect("an open connection");
     }
 
     /// Returns `true` if no bytes are available.
@@ -39,7 +39,7 @@ impl Plain {
 
     fn expect(&mut self, text: &str) {
         let mut bytes = vec![0; text.len()];
-        self.0.read_exact(&mut bytes).expect("an answer");
+        self.0.read_exact(&mut bytes).expect("a reply");
         assert_eq!(String::from_utf8_lossy(&bytes), text);
     }
 }
@@ -96,18 +96,18 @@ fn joining_a_job_is_confirmed_when_durable() {
     gate.wait_until_blocking();
     second.send(submit("u1"));
     pass(&mut bystander, job);
-    assert!(first.is_silent() && second.is_silent(), "a power cut now would take the job");
+    assert!(first.is_silent() && second.is_silent(), "a power cut now would lose the job");
     gate.set(None, Some(Operation::Sync));
     for client in [&mut first, &mut second] {
         let mut head = [0; 12];
-        client.0.read_exact(&mut head).expect("an answer");
+        client.0.read_exact(&mut head).expect("a reply");
         assert_eq!((&head[..4], head[7]), (&b"\0RES"[..], 8), "JOB_CREATED");
     }
     // If the change is already durable, the reply must not wait.
     gate.set(Some(Operation::Sync), Some(Operation::Sync));
     let mut third = Plain::to(&server, Wire::Gearman);
     third.send(submit("u1"));
-    third.0.read_exact(&mut [0; 12]).expect("an answer");
+    third.0.read_exact(&mut [0; 12]).expect("a reply");
     gate.set(None, Some(Operation::Sync));
 }
 
@@ -138,7 +138,7 @@ fn duplicates_and_results_are_reported_when_durable() {
     other.send(format!("fail {ID} 0\r\n\r\n"));
     pass(&mut bystander, job);
     for client in [&producer, &waiting, &late, &other] {
-        assert!(client.is_silent(), "a power cut now would take the result");
+        assert!(client.is_silent(), "a power cut now would lose the result");
     }
     gate.set(None, Some(Operation::Sync));
     producer.expect("+OK\r\n");
@@ -243,9 +243,9 @@ fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
 /// Returns the type and the data of the next packet.
 fn hear(client: &mut Plain) -> (u8, Vec<u8>) {
     let mut head = [0; 12];
-    client.0.read_exact(&mut head).expect("an answer");
+    client.0.read_exact(&mut head).expect("a reply");
     let mut data = vec![0; u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize];
-    client.0.read_exact(&mut data).expect("the rest of it");
+    client.0.read_exact(&mut data).expect("the data");
     (head[7], data)
 }
 

@@ -33,7 +33,7 @@ fn fill(stream: TcpStream) {
         writer.write_all(&some).expect("a server");
         for _ in 0..AT_A_TIME {
             line.clear();
-            reader.read_line(&mut line).expect("an answer");
+            reader.read_line(&mut line).expect("a reply");
             assert!(line.starts_with("INSERTED "), "{line}");
         }
     }
@@ -66,20 +66,20 @@ fn recovery_of_a_million_jobs() {
         taken
     };
     let our_time = median((0..RUNS).map(|_| one()).collect());
-    println!("{JOBS} jobs of {} bytes: beanpole is back after {our_time:?}", BODY.len());
+    println!("{JOBS} jobs of {} bytes: beanpole recovers in {our_time:?}", BODY.len());
     let Some(original) = Original::start(theirs.path(), &[]) else { return };
     fill(original.stream());
     drop(original);
     let one = || {
         let start = Instant::now();
-        let original = Original::start(theirs.path(), &[]).expect("it was there before");
+        let original = Original::start(theirs.path(), &[]).expect("an installed beanstalkd");
         // beanstalkd accepts connections before it reads its log, but replies only after it has read the log.
         check(original.client());
         start.elapsed()
     };
     let their_time = median((0..RUNS).map(|_| one()).collect());
     let ratio = our_time.as_secs_f64() / their_time.as_secs_f64();
-    println!("beanstalkd is back after {their_time:?}; beanpole takes {ratio:.2} of that");
+    println!("beanstalkd recovers in {their_time:?}; beanpole takes {ratio:.2} of that time");
 }
 
 /// One job waited for two members of a group that has ended. Another job waits for one member of a later group with the

@@ -45,7 +45,7 @@ fn put_at_once(
         .iter_mut()
         .map(|client| {
             let sent = Instant::now();
-            client.send(b"put 0 0 60 1\r\nx\r\n").expect("a server that listens");
+            client.send(b"put 0 0 60 1\r\nx\r\n").expect("an open connection");
             sent
         })
         .collect();
@@ -56,7 +56,7 @@ fn put_at_once(
     let acknowledged: Vec<Instant> = clients
         .iter_mut()
         .map(|client| {
-            let line = client.line().expect("an answer");
+            let line = client.line().expect("a reply");
             assert!(line.starts_with("INSERTED "), "{line}");
             Instant::now()
         })
@@ -79,7 +79,7 @@ fn a_slow_disk_delays_only_clients_that_depend_on_it() {
     for round in 1..=EACH {
         let jobs = (1 + round * WRITERS) as u64;
         puts.extend(put_at_once(&mut writers, &controls, || {
-            wait_until("all jobs are there", || number(&mut other, "stats", "total-jobs") == jobs);
+            wait_until("all jobs exist", || number(&mut other, "stats", "total-jobs") == jobs);
             for _ in 0..20 {
                 assert_eq!(other.peek(first).unwrap().body, b"first");
                 assert!(other.reserve(Some(0)).unwrap().is_none());
@@ -110,7 +110,7 @@ fn a_slow_disk_delays_no_client_with_delayed_syncs() {
         assert!(controls.waiting() > 0, "no sync was blocked throughout");
         let before = controls.times().len();
         controls.stuck.store(false, Ordering::SeqCst);
-        wait_until("all is synced", || controls.times().len() > before + 1);
+        wait_until("all jobs are synced", || controls.times().len() > before + 1);
     }
 }
 
@@ -168,13 +168,13 @@ fn without_syncs_only_completed_files_are_synced() {
         client.put(&body, 0, 0, 60).expect("a job");
     }
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(controls.syncs(), before, "nothing was left");
+    assert_eq!(controls.syncs(), before, "an incomplete segment must not be synced");
     // Puts and deletes jobs, so that their segments become removable.
     for _ in 0..20 * few {
         let id = client.put(&body, 0, 0, 60).expect("a job");
         client.delete(id).expect("a job to delete");
     }
-    wait_until("those that were left are synced", || controls.syncs() > before);
+    wait_until("completed segments are synced", || controls.syncs() > before);
     let segments = 2 + 20 * few * (BODY + 200) / SEGMENT;
     // A segment needs at most three syncs: for its data, for its file, and before its removal. The test permits four.
     assert!(controls.syncs() - before <= 4 * segments, "{} syncs of {segments} segments", controls.syncs() - before);

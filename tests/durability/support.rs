@@ -25,7 +25,7 @@ impl Home {
     pub fn new() -> Home {
         let folder = Folder::new();
         let path = folder.file("log");
-        fs::create_dir(&path).expect("a folder for the log");
+        fs::create_dir(&path).expect("a directory for the log");
         Home { folder, path }
     }
 
@@ -52,7 +52,7 @@ impl Home {
 
 /// Returns the contents of all files in a directory by name, excluding subdirectories.
 pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let entries = fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry").path());
     let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
     let plain = entries.filter(|path| path.is_file());
     // The server may remove a file before the file is read.
@@ -61,7 +61,7 @@ pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
 
 /// Copies a directory in its current state. If the server were killed now, this state would remain.
 pub fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).expect("a new folder");
+    fs::create_dir(to).expect("a new directory");
     for (name, bytes) in files(from) {
         fs::write(to.join(name), bytes).expect("a copy");
     }
@@ -130,7 +130,7 @@ pub fn ask(stream: &TcpStream, questions: &[String]) -> Vec<Answer> {
     let mut answers = Vec::with_capacity(questions.len());
     for some in questions.chunks(AT_A_TIME) {
         let text: String = some.iter().flat_map(|question| [question, "\r\n"]).collect();
-        (&mut &*stream).write_all(text.as_bytes()).expect("a server that listens");
+        (&mut &*stream).write_all(text.as_bytes()).expect("an open connection");
         some.iter().for_each(|_| answers.push(answer(&mut reader)));
     }
     answers
@@ -138,7 +138,7 @@ pub fn ask(stream: &TcpStream, questions: &[String]) -> Vec<Answer> {
 
 fn answer(reader: &mut impl BufRead) -> Answer {
     let mut line = String::new();
-    reader.read_line(&mut line).expect("an answer");
+    reader.read_line(&mut line).expect("a reply");
     let line = line.trim_end().to_owned();
     let mut body = Vec::new();
     if line.starts_with("OK ") || line.starts_with("FOUND ") {

@@ -36,7 +36,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     let mut client = Workq::connect(&daemon)?;
     let ids: Vec<String> = (0..8).map(uuid).collect();
     let began = Instant::now();
-    let ask = |client: &mut Workq, text: String| assert_eq!(client.ask(&text).expect("an answer"), "+OK", "{text}");
+    let ask = |client: &mut Workq, text: String| assert_eq!(client.ask(&text).expect("a reply"), "+OK", "{text}");
     for (number, terms) in ["q 9000 900000", "q1 9000 2000", "q2 2000 900000", "q3 9000 900000"].iter().enumerate() {
         ask(&mut client, format!("add {} {terms} 4 -max-fails=2 -max-attempts=7\r\nbody\r\n", ids[number]));
     }
@@ -51,13 +51,13 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     ask(&mut client, format!("delete {}\r\n", ids[6]));
     let mut runner = Workq::connect(&daemon)?;
     runner.send(&format!("run {} q7 9000 900000 4\r\nbody\r\n", ids[7]))?;
-    wait_until("it is there", || client.inspect(&ids[7], "state").expect("an answer").is_some());
+    wait_until("the job exists", || client.inspect(&ids[7], "state").expect("a reply").is_some());
     // Restarts several times, because each recovery must store the jobs completely again.
     let mut leased = None;
     for _ in 0..3 {
         daemon = restart(&home, daemon, &options);
         client = Workq::connect(&daemon)?;
-        let mut look = |number: usize, key: &str| client.inspect(&ids[number], key).expect("an answer");
+        let mut look = |number: usize, key: &str| client.inspect(&ids[number], key).expect("a reply");
         for number in [6, 7] {
             assert_eq!(look(number, "state"), None, "job {number}");
         }
@@ -71,7 +71,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
         assert_eq!(client.ask(&format!("add {} q 1 1 0\r\n\r\n", ids[0]))?, "-CLIENT-ERROR Duplicate job");
         assert_eq!(client.result(&ids[5])?, Some((true, "result".to_owned())));
         leased = client.lease("q2", 0)?;
-        assert!(leased.is_none() || began.elapsed() >= Duration::from_millis(2000), "its lease has not ended");
+        assert!(leased.is_none() || began.elapsed() >= Duration::from_millis(2000), "the lease ended too early");
         if leased.is_some() {
             break;
         }
@@ -81,7 +81,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     std::thread::sleep(Duration::from_millis(2100).saturating_sub(added.elapsed()));
     let daemon = home.start(&options);
     let mut client = Workq::connect(&daemon)?;
-    assert_eq!(client.inspect(&ids[1], "state")?, None, "its time to live has ended");
+    assert_eq!(client.inspect(&ids[1], "state")?, None, "the job must have expired");
     if leased.is_none() {
         leased = client.lease("q2", 200_000)?;
     }
@@ -167,16 +167,16 @@ fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
         assert_eq!(client.submit(SUBMIT_JOB_BG, &["f", "name", "one"])?, named);
         assert_eq!(client.submit(SUBMIT_JOB_BG, &["f", "-", "two"])?, by_body);
         let new = client.submit(SUBMIT_JOB_BG, &["new", "", "new"])?;
-        assert!(handles.insert(new.clone()), "{new} was given before");
+        assert!(handles.insert(new.clone()), "handle {new} was used before");
     }
     let mut worker = Gearman::connect(&daemon)?;
     worker.send(CAN_DO, &["held"])?;
     assert_eq!(worker.grab()?, Some((held, "six".to_owned())));
     let mut late = Gearman::connect(&daemon)?;
     late.send(CAN_DO, &["late"])?;
-    wait_until("its moment comes", || late.grab().expect("an answer").is_some());
+    wait_until("the scheduled job is due", || late.grab().expect("a reply").is_some());
     // The protocol's times have a resolution of one second.
-    assert!(SystemTime::now() >= moment - Duration::from_secs(1), "it came too early");
+    assert!(SystemTime::now() >= moment - Duration::from_secs(1), "the job was due too early");
     stop(daemon);
     Ok(())
 }
@@ -208,7 +208,7 @@ impl Book {
     /// Records that a client received a job in round `round`. `asked` is the time of the client's request.
     fn taken(&mut self, payload: &str, round: usize, asked: Instant) {
         if self.ended.contains(payload) {
-            self.problems.push(format!("back: {} was done", name(payload)));
+            self.problems.push(format!("reappeared: {} was done", name(payload)));
         }
         if !self.sent.contains(payload) {
             self.problems.push(format!("{} was never submitted", name(payload)));
@@ -216,7 +216,7 @@ impl Book {
         // On a very busy machine, the earlier reservation may have expired.
         let before = self.held.insert(payload.to_owned(), (round, asked));
         if before.is_some_and(|(other, since)| other == round && since.elapsed() < HELD) {
-            self.problems.push(format!("doubled: {} is in two hands", name(payload)));
+            self.problems.push(format!("duplicate: {} is reserved twice", name(payload)));
         }
         self.ending.remove(payload);
     }
@@ -373,14 +373,14 @@ fn verify(daemon: &Daemon, book: &mut Book) -> usize {
     let mut workq = Workq::connect(daemon).expect("a connection");
     for (payload, (reported, known)) in &book.fails {
         let id = &book.results.get(payload);
-        let fails = id.and_then(|id| workq.inspect(id, "fails").expect("an answer"));
+        let fails = id.and_then(|id| workq.inspect(id, "fails").expect("a reply"));
         let fails: Option<u32> = fails.map(|fails| fails.parse().expect("a number"));
         if fails.is_some_and(|fails| fails < *known || fails > *reported) {
             book.problems.push(format!("{} failed {fails:?} times, not {known} to {reported}", name(payload)));
         }
     }
     for (payload, id) in book.results.iter().filter(|(payload, _)| book.ended.contains(*payload)) {
-        let result = workq.result(id).expect("an answer");
+        let result = workq.result(id).expect("a reply");
         if result.as_ref().is_none_or(|(done, result)| !done || result != payload) {
             book.problems.push(format!(
                 "the result of {} is {:?}",
@@ -394,14 +394,14 @@ fn verify(daemon: &Daemon, book: &mut Book) -> usize {
         client.watch(tube).expect("a tube");
     }
     let mut left = HashMap::<String, usize>::new();
-    while let Some(job) = client.reserve(Some(0)).expect("an answer") {
+    while let Some(job) = client.reserve(Some(0)).expect("a reply") {
         *left.entry(String::from_utf8_lossy(&job.body).into_owned()).or_default() += 1;
-        client.delete(job.id).expect("a job of mine");
+        client.delete(job.id).expect("a reserved job");
     }
     for (payload, count) in &left {
         if *count > 1 || book.ended.contains(payload) || !book.sent.contains(payload) {
             let ended = book.ended.contains(payload);
-            book.problems.push(format!("{} is there {count} times, ended: {ended}", name(payload)));
+            book.problems.push(format!("{} exists {count} times, ended: {ended}", name(payload)));
         }
     }
     let lost = |payload: &&String| {
@@ -424,7 +424,7 @@ fn check(options: &[&str]) {
         Site { daemon: &daemon, book: &book, next: &next, round }.load(&mut random);
         crash(daemon);
     }
-    let mut book = book.into_inner().expect("nobody gave up");
+    let mut book = book.into_inner().expect("an unpoisoned lock");
     let daemon = home.start(&options);
     let left = verify(&daemon, &mut book);
     stop(daemon);

@@ -13,7 +13,7 @@ pub const ALL: [&str; 2] = ["--workq=127.0.0.1:0", "--gearman=127.0.0.1:0"];
 
 fn connect(daemon: &Daemon, wire: &str) -> Result<BufReader<TcpStream>> {
     let name = daemon.names().iter().find_map(|name| name.strip_suffix(&format!(" ({wire})")));
-    let address: SocketAddr = name.expect("a server that speaks it").parse().expect("an address");
+    let address: SocketAddr = name.expect("an address for the protocol").parse().expect("an address");
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
