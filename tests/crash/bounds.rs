@@ -115,7 +115,7 @@ impl Watch {
     fn put(&mut self, delay: Span, length: usize) -> JobId {
         self.largest = self.largest.max(length);
         let new = NewJob { pri: 1, delay, ttr: Span::from_secs(100), body: Body::from(vec![b'x'; length]) };
-        self.verb(length + 16, |engine, client| engine.put(client, new, dawn())).expect("room for a job")
+        self.verb(length + 16, |engine, client| engine.put(client, new, dawn())).expect("space for a job")
     }
 
     fn delete(&mut self, id: JobId) {
@@ -253,14 +253,14 @@ fn growing_outcomes_and_many_attempts() {
             let body = Body::from(vec![b'x'; random.below(60) as usize]);
             let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(100), body };
             let submitted = watch.verb(200, |engine, client| engine.submit(client, b"default", new, options, dawn()));
-            let id = submitted.expect("room for a job").id;
+            let id = submitted.expect("space for a job").id;
             for _ in 0..random.below(5) {
                 watch.verb(100, |engine, _| {
                     let _ = verbs::lease(engine, leaser, &[b"default"], Span::ZERO, dawn());
                 });
                 if completion == CompletionPolicy::Keep {
                     let failed = Outcome::Failed(Body::from(vec![b'f'; 30]));
-                    watch.verb(130, |engine, _| engine.complete(id, failed, dawn())).expect("a job that is not over");
+                    watch.verb(130, |engine, _| engine.complete(id, failed, dawn())).expect("an unfinished job");
                 }
             }
             if completion == CompletionPolicy::Tell {
@@ -270,10 +270,10 @@ fn growing_outcomes_and_many_attempts() {
             let length = (round * 3 % (segment / 2)) as usize;
             watch.largest = watch.largest.max(length);
             let result = Outcome::Done(Body::from(vec![b'r'; length]));
-            watch.verb(length + 100, |engine, _| engine.complete(id, result, dawn())).expect("room for a result");
+            watch.verb(length + 100, |engine, _| engine.complete(id, result, dawn())).expect("space for a result");
             over.push_back(id);
             if over.len() > 30 {
-                let oldest = over.pop_front().expect("thirty");
+                let oldest = over.pop_front().expect("the oldest job");
                 assert!(watch.verb(1, |engine, _| engine.delete_in_any_state(oldest, dawn())));
             }
         }
@@ -293,7 +293,7 @@ fn very_many_paused_tubes() {
         watch.verb(name.len() + 100, |engine, client| {
             engine.use_tube(client, &name).expect("a tube");
             let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![]) };
-            engine.put(client, new, dawn()).expect("room for a job, for which the tube stays");
+            engine.put(client, new, dawn()).expect("space for a job");
             assert!(engine.pause(&name, hour, dawn()));
         });
     }
@@ -310,7 +310,7 @@ fn very_many_paused_tubes() {
     settle(&mut watch);
     let before = settle(&mut watch);
     for _ in 0..20 {
-        assert_eq!(settle(&mut watch), before, "it rests when nobody says anything");
+        assert_eq!(settle(&mut watch), before, "an idle server must not write");
     }
     for _ in 0..ROUNDS {
         let id = watch.put(Span::ZERO, 1);
@@ -318,7 +318,7 @@ fn very_many_paused_tubes() {
     }
     let after = settle(&mut watch);
     let each = (after - before) / ROUNDS as u64;
-    println!("{tubes} paused tubes: {each} bytes for each put and its delete, and none at rest");
+    println!("{tubes} paused tubes: {each} bytes for each put and its delete, and none when idle");
     assert!(each < 1024, "{each} bytes for each put");
     let disk = watch.disk.kill(1);
     let (engine, ..) = start(&disk, settings(1 << 20, SyncMode::Always), dawn()).expect("a log");
@@ -426,7 +426,7 @@ impl Churn {
         for number in 0..JOBS {
             let tags = Tags { options: named(&format!("{number:06}")), ..Tags::default() };
             churn.verb(|engine, client, now| {
-                engine.put_tagged(client, job(1_000_000, Span::from_secs(1)), tags, now).expect("room for a job");
+                engine.put_tagged(client, job(1_000_000, Span::from_secs(1)), tags, now).expect("space for a job");
             });
         }
         churn.ids = churn.watch.access.0.borrow().1.jobs().map(|job| job.id()).collect();
@@ -519,7 +519,7 @@ impl Churn {
                 for number in 0..JOBS {
                     let tags = Tags { options: named(&format!("{number:06}")), ..Tags::default() };
                     self.verb(|engine, client, now| engine.put_tagged(client, job(pri, Span::from_secs(1)), tags, now))
-                        .expect("room for a duplicate");
+                        .expect("space for a duplicate");
                 }
             }
         }
@@ -531,7 +531,7 @@ impl Churn {
             let options = named(&format!("schedule {number}"));
             let tags = Tags { tube: Some((*b"copies").into()), recurs: Some(b"1".as_slice().into()), options };
             self.verb(|engine, client, now| engine.put_tagged(client, job(1, Span::from_secs(1)), tags, now))
-                .expect("room for a schedule");
+                .expect("space for a schedule");
         }
         for _ in 0..5 {
             self.tick(Span::from_secs(1));
@@ -549,9 +549,11 @@ impl Churn {
             let submitted = self.verb(|engine, client, now| {
                 engine.submit(client, b"default", job(1, Span::from_secs(1)), options, now)
             });
-            let id = submitted.expect("room for a job").id;
+            let id = submitted.expect("space for a job").id;
             let result = Outcome::Done(Body::from(vec![b'r'; length]));
-            self.watch.verb(COMMAND + length, |engine, _| engine.complete(id, result, dawn())).expect("room");
+            self.watch
+                .verb(COMMAND + length, |engine, _| engine.complete(id, result, dawn()))
+                .expect("space for a result");
             assert!(self.verb(|engine, _, now| engine.delete_in_any_state(id, now)));
         }
     }

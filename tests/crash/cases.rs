@@ -43,7 +43,7 @@ fn is_paused(disk: &Disk, tube: &[u8]) -> bool {
 fn keep(life: &mut Life) {
     let client = life.first_client();
     for _ in 0..40 {
-        life.put(client, b"default", 1, Span::ZERO).expect("room");
+        life.put(client, b"default", 1, Span::ZERO).expect("space for a job");
     }
 }
 
@@ -62,7 +62,7 @@ fn a_pause_ends_with_its_tube() {
             use_default(&mut first);
         }
         let client = first.first_client();
-        first.put(client, b"closed", 1, Span::ZERO).expect("room");
+        first.put(client, b"closed", 1, Span::ZERO).expect("space for a job");
         first.settle();
         assert!(!is_paused(&disk.power_cut(1), b"closed"), "restart {restart}");
     }
@@ -73,7 +73,7 @@ fn a_pause_lasts_while_its_tube_contains_jobs() {
     let disk = Disk::new(1);
     let mut first = life(&disk, 4096);
     let client = first.first_client();
-    first.put(client, b"open", 1, Span::ZERO).expect("room");
+    first.put(client, b"open", 1, Span::ZERO).expect("space for a job");
     pause(&mut first, b"open");
     first.settle();
     assert!(is_paused(&disk.power_cut(1), b"open"));
@@ -83,7 +83,7 @@ fn a_pause_lasts_while_its_tube_contains_jobs() {
 /// Puts jobs, deletes them all, and returns the last ID. Without other jobs, no segment then contains a live job.
 fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     let client = life.first_client();
-    let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("room")).collect();
+    let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("space for a job")).collect();
     assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
     for id in &ids {
         life.turn(|engine, now| {
@@ -156,14 +156,14 @@ fn segments_are_removed_from_the_oldest_on() {
         disk.crash_at(disk.operations() + point);
         first.settle();
         let (engine, ..) = start(&disk.power_cut(point), settings(512, SyncMode::Always), dawn()).expect("a log");
-        assert_eq!(engine.stats().jobs.all(), 0, "point {point}: deleted jobs come back");
+        assert_eq!(engine.stats().jobs.all(), 0, "point {point}: deleted jobs reappeared");
     }
 }
 
 /// Puts a job, but does not write its record to the disk. A worker may nevertheless have received the job's ID.
 fn put_unseen(life: &mut Life) -> u64 {
     let client = life.first_client();
-    life.put(client, b"t", 1, Span::ZERO).expect("room")
+    life.put(client, b"t", 1, Span::ZERO).expect("space for a job")
 }
 
 fn last_id(disk: &Disk) -> u64 {
@@ -183,7 +183,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_interrupted_starts() {
             second.crash_at(point);
             let _ = start(&second, settings(512, SyncMode::Always), dawn());
             let third = if power { second.power_cut(point) } else { second.kill(point) };
-            assert!(last_id(&third) >= id, "point {point}, power {power}: the id {id} is given again");
+            assert!(last_id(&third) >= id, "point {point}, power {power}: ID {id} was reused");
         }
     }
 }
@@ -200,7 +200,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_power_cut_between_segments(
             }
             disk.crash_at(disk.operations() + point);
             first.settle();
-            assert!(last_id(&disk.power_cut(seed)) >= id, "point {point}: the id {id} is given again");
+            assert!(last_id(&disk.power_cut(seed)) >= id, "point {point}: ID {id} was reused");
         }
     }
 }
@@ -217,7 +217,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_completely_full_segment() {
                 let body = Body::from(vec![b'x'; if place == 0 { 185 + length } else { 0 }]);
                 let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
                 first.wal.reserve(&first.access, 200);
-                first.turn(|engine, now| engine.put(client, new, now).ok().map(|id| id.0)).expect("room");
+                first.turn(|engine, now| engine.put(client, new, now).ok().map(|id| id.0)).expect("space for a job");
             }
             for id in 1..=deletes {
                 first.turn(|engine, now| {
@@ -230,10 +230,10 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_completely_full_segment() {
             let end = disk.bytes("segment.0000000001").iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 8);
             nearly += u64::from((1024 - 17..=1024).contains(&end));
             let id = put_unseen(&mut first);
-            assert!(last_id(&disk.kill(1)) >= id, "{deletes} deletes behind {length} bytes");
+            assert!(last_id(&disk.kill(1)) >= id, "ID {id} was reused: {length} bytes, {deletes} deletes");
         }
     }
-    assert!(nearly >= 17, "every rest of a segment was tried");
+    assert!(nearly >= 17, "only {nearly} segments were nearly full");
 }
 
 #[test]
@@ -248,9 +248,9 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_segment_grew() {
         assert!(!first.wal.write(&first.access));
         first.wal.maintain(&first.access, true);
         assert_eq!(first.health(), Health::Ok);
-        assert!(disk.names().iter().any(|name| disk.bytes(name).len() > 512), "it has grown");
+        assert!(disk.names().iter().any(|name| disk.bytes(name).len() > 512), "a segment must have grown");
         let id = put_unseen(&mut first);
-        assert!(last_id(&disk.kill(1)) >= id, "the id {id} is given again");
+        assert!(last_id(&disk.kill(1)) >= id, "ID {id} was reused");
     }
 }
 
@@ -260,7 +260,7 @@ fn a_job_released_with_a_delay_is_recovered_as_delayed() {
     let how = settings(4096, SyncMode::Always);
     let mut life = Life::begin(disk.clone(), how, dawn(), 1).expect("an empty log");
     let client = life.first_client();
-    let job = JobId(life.put(client, b"default", 1, Span::ZERO).expect("room"));
+    let job = JobId(life.put(client, b"default", 1, Span::ZERO).expect("space for a job"));
     life.turn(|engine, now| {
         engine.reserve_job(client, job, now);
         assert!(engine.release(client, job, 1, Span::from_secs(100), now));
@@ -289,7 +289,7 @@ fn put_one(life: &mut Life, body: usize) {
     let client = life.first_client();
     life.wal.reserve(&life.access, body as u64 + 10);
     let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![b'x'; body]) };
-    life.turn(|engine, now| engine.put(client, new, now).ok().map(|id| id.0)).expect("room");
+    life.turn(|engine, now| engine.put(client, new, now).ok().map(|id| id.0)).expect("space for a job");
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn a_lack_of_ids_creates_no_segments() {
     });
     life.wal.reserve(&life.access, 1);
     assert!(!life.access.0.borrow().0.is_short(1) && !life.wal.is_full());
-    assert!(disk.used("") <= used + 65_536, "{} bytes, not {used}", disk.used(""));
+    assert!(disk.used("") <= used + 65_536, "{} bytes used, {used} before", disk.used(""));
 }
 
 /// Reserves and releases a job. Writes the records, but does not sync them.

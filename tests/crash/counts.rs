@@ -120,11 +120,11 @@ impl Book {
             exists || entry.ended.is_some()
         });
         let unknown = found.keys().find(|name| !self.jobs.contains_key(*name));
-        assert_eq!(unknown, None, "a job that nobody has put");
+        assert_eq!(unknown, None, "a job that was never put");
         for (states, run) in self.runs.iter_mut().zip(runs(engine)) {
             let durable = states.iter().rposition(|(position, _)| *position <= safe).expect("a first state");
             let possible = &states[durable..];
-            assert!(possible.iter().any(|(_, state)| *state == run), "{run:?} is none of {possible:?}");
+            assert!(possible.iter().any(|(_, state)| *state == run), "{run:?} is not in {possible:?}");
             *states = vec![(0, run)];
         }
         self.check(engine);
@@ -215,7 +215,7 @@ fn work(life: &mut Life, book: &mut Book, totals: &mut Totals) {
         assert!(engine.delete(client, id, now));
         None
     });
-    let entry = book.jobs.get_mut(&name).expect("a job of the book");
+    let entry = book.jobs.get_mut(&name).expect("a known job");
     assert_eq!((entry.id, entry.ended.replace(position(life))), (id.0, None), "{name} ended twice");
     totals.members += u64::from(name.starts_with('m'));
 }

@@ -95,17 +95,17 @@ fn damaged_life(seed: u64) -> bool {
     let expected = format::jobs(&segments(&disk));
     let before: BTreeMap<u64, Vec<u8>> = segments(&disk).into_iter().collect();
     let strict = start(&disk.kill(1), how.strictly(), life.now);
-    let mut next = Life::begin(disk.clone(), how, life.now, seed).expect("damage does not stop a start");
+    let mut next = Life::begin(disk.clone(), how, life.now, seed).expect("a start despite the damage");
     let problems = next.report.problems.clone();
     assert_eq!(found(&next.access.0.borrow().1), expected, "seed {seed}: {damaged:?} {problems:?}");
-    assert_eq!(matches!(strict, Err(OpenError::Damaged(_))), !problems.is_empty(), "seed {seed}: strictness");
+    assert_eq!(matches!(strict, Err(OpenError::Damaged(_))), !problems.is_empty(), "seed {seed}: strict mode");
     (0..3).for_each(|_| next.settle());
     for name in &damaged {
         if problems.iter().any(|problem| problem.starts_with(name.as_str())) {
             let aside = format!("damaged/{name}");
             assert!(disk.names().contains(&aside), "seed {seed}: {aside} is not among {:?}", disk.names());
             let (is, was) = (disk.bytes(&aside), &before[&number(name).expect("a segment")]);
-            assert!(was.starts_with(&is) && was[is.len()..].iter().all(|&byte| byte == 0), "it was changed");
+            assert!(was.starts_with(&is) && was[is.len()..].iter().all(|&byte| byte == 0), "{aside} was changed");
         }
     }
     let skipped = next.access.0.borrow().0.stats().skipped;
@@ -123,7 +123,7 @@ fn damaged_life(seed: u64) -> bool {
 fn readable_records_are_kept_and_damage_is_reported() {
     let lives = super::mixtures::samples(80).min(200);
     let reported = (0..lives).filter(|&seed| damaged_life(seed)).count();
-    assert!(reported as u64 > lives / 2, "only {reported} of {lives} were reported");
+    assert!(reported as u64 > lives / 2, "damage was reported in only {reported} of {lives} logs");
 }
 
 fn used(disk: &Disk, name: &str) -> usize {

@@ -497,7 +497,7 @@ impl Storage for Disk {
         state.operation(Operation::Rename).map_err(|(error, _)| error)?;
         let number = state.names.remove(from).ok_or_else(missing)?;
         let replaced = state.names.insert(to.to_owned(), number);
-        assert_eq!(replaced, None, "{to} was there already");
+        assert_eq!(replaced, None, "{to} already exists");
         Ok(())
     }
 

@@ -117,8 +117,8 @@ impl Life {
     pub fn begin(disk: Disk, settings: BinlogSettings, now: Time, seed: u64) -> Result<Life, OpenError> {
         let (mut engine, journal, wal, report) = start(&disk, settings, now)?;
         let refused = journal.health == Health::Failing;
-        assert!(refused || journal.stats().disk == disk.used("segment."), "the log knows what it takes");
-        assert_eq!(journal.stats().live, live(&engine), "the log knows what it needs");
+        assert!(refused || journal.stats().disk == disk.used("segment."), "wrong size of the log");
+        assert_eq!(journal.stats().live, live(&engine), "wrong size of the live data");
         let model = Model::of(&engine, engine.jobs().map(|job| job.id().0));
         let clients = RESERVE_POLICIES.iter().map(|&reserve_policy| connect(&mut engine, reserve_policy)).collect();
         Ok(Life {
@@ -174,7 +174,7 @@ impl Life {
         while engine.take_event().is_some() {}
         let short = journal.health != Health::Ok;
         journal.append(engine);
-        assert_eq!(journal.stats().live, live(engine), "the log knows what it needs");
+        assert_eq!(journal.stats().live, live(engine), "wrong size of the live data");
         self.model.observe(engine, put, journal.position, short);
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.push(Snapshot::of(engine, journal.position));

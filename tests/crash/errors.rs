@@ -64,7 +64,7 @@ fn fill(life: &mut Life) -> u64 {
             return count;
         }
         life.settle();
-        assert!(life.health() != Health::Failing, "a full disk is not a failing one");
+        assert!(life.health() != Health::Failing, "a full disk must not count as failing");
         assert!(life.is_safe());
     }
     panic!("the disk does not fill up");
@@ -82,7 +82,7 @@ fn a_full_disk_accepts_all_deletes_and_recovers() {
         disk.set_capacity(disk.used("") + space);
         let taken = fill(&mut life);
         life.check_cut(seed);
-        assert!(space < 4 * size || taken > 0, "{space} bytes take no job");
+        assert!(space < 4 * size || taken > 0, "no job fits into {space} bytes");
         assert_eq!(life.health(), Health::Full);
         let mut jobs = life.model.ids();
         while !jobs.is_empty() {
@@ -90,17 +90,17 @@ fn a_full_disk_accepts_all_deletes_and_recovers() {
             life.delete(jobs.swap_remove(place));
             life.settle();
             assert!(life.health() != Health::Failing, "seed {seed}: {} jobs are left", jobs.len());
-            assert!(life.is_safe(), "a delete is durable");
+            assert!(life.is_safe(), "a delete must be durable");
             if life.random.once_in(20) {
                 life.check_cut(seed);
             }
         }
         life.check_cut(seed);
-        assert!(fill(&mut life) * 2 >= taken, "seed {seed}: what the jobs took is there again");
+        assert!(fill(&mut life) * 2 >= taken, "seed {seed}: deletes must free the space of the jobs");
         disk.set_capacity(u64::MAX);
         life.settle();
         let client = life.first_client();
-        assert!((0..100).all(|_| life.put(client, b"more", 1, Span::ZERO).is_some()), "there is space again");
+        assert!((0..100).all(|_| life.put(client, b"more", 1, Span::ZERO).is_some()), "jobs must be accepted again");
         life.settle();
         assert_eq!(life.health(), Health::Ok);
         life.check_cut(seed);
@@ -168,7 +168,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
         let large = || Outcome::Failed(Body::from(vec![b'r'; size as usize]));
         let before = life.look(jobs[0]);
         assert_eq!(life.say(jobs[0], large()), Err(NotCompleted::OutOfMemory));
-        assert_eq!(life.look(jobs[0]), before, "seed {seed}: nothing has happened");
+        assert_eq!(life.look(jobs[0]), before, "seed {seed}: the job must be unchanged");
         life.check_cut(seed);
         life.lose_all();
         life.settle();
@@ -178,7 +178,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
             life.tick();
             assert_eq!(life.health(), Health::Full, "seed {seed}");
             life.settle();
-            assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: space of deletes was taken");
+            assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: space for deletes was used");
             life.check_cut(seed);
         }
         let engine = |life: &Life| life.access.0.borrow().1.stats().jobs;
@@ -186,7 +186,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
         disk.set_capacity(u64::MAX);
         life.settle();
         assert_eq!(life.health(), Health::Ok);
-        let job = life.try_submit(b"", kept(1)).expect("there is space again");
+        let job = life.try_submit(b"", kept(1)).expect("space for a job");
         assert_eq!(life.say(job, large()), Ok(()));
         life.settle();
         life.check_cut(seed);
@@ -238,8 +238,8 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
     for _ in 0..3 {
         life.settle();
     }
-    assert_eq!(life.health(), Health::Ok, "seed {seed}: it recovers by itself");
-    assert!(life.is_safe() && life.model.is_settled(), "seed {seed}: everything is safe in the end");
+    assert_eq!(life.health(), Health::Ok, "seed {seed}: the server must recover by itself");
+    assert!(life.is_safe() && life.model.is_settled(), "seed {seed}: all changes must be durable in the end");
     if mode != SyncMode::Never {
         life.check_cut(seed);
     }
@@ -247,11 +247,11 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
     let stats = life.access.0.borrow().0.stats();
     assert!(
         used <= stats.disk || mode == SyncMode::Never,
-        "seed {seed}: {used} bytes are used, and {} known of",
+        "seed {seed}: {used} bytes are used, but the log counts {}",
         stats.disk
     );
     // In addition to the usual bound, a record can fill a segment, and copies of pauses can fill half of a segment.
-    assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
+    assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are live", stats.live);
     cuts + 1
 }
 
@@ -279,20 +279,20 @@ fn a_failed_sync_moves_everything_to_a_new_segment() {
     let disk = Disk::new(3);
     let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), dawn(), 3).expect("an empty log");
     let client = life.first_client();
-    let first = life.put(client, b"t", 1, Span::ZERO).expect("room");
+    let first = life.put(client, b"t", 1, Span::ZERO).expect("space for a job");
     life.settle();
-    life.put(client, b"t", 1, Span::ZERO).expect("room");
+    life.put(client, b"t", 1, Span::ZERO).expect("space for a job");
     disk.fail(Operation::Sync, EIO, 1);
     assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
     assert_eq!((life.health(), life.is_safe()), (Health::Failing, false));
-    assert_eq!(life.put(client, b"t", 1, Span::ZERO), None, "no job is taken while the disk fails");
+    assert_eq!(life.put(client, b"t", 1, Span::ZERO), None, "jobs must be refused while the disk fails");
     life.delete(first);
     life.check_cut(1);
     let before = life.access.0.borrow().0.stats().current;
     life.settle();
     assert_eq!((life.health(), life.is_safe()), (Health::Ok, true));
-    assert!(life.access.0.borrow().0.stats().oldest > before, "the failed segment is emptied and gone");
-    assert!(disk.names().iter().all(|name| !name.contains('/')), "it was not damaged, so it is not kept");
+    assert!(life.access.0.borrow().0.stats().oldest > before, "the failed segment must be removed");
+    assert!(disk.names().iter().all(|name| !name.contains('/')), "an undamaged segment must not be kept");
     (0..50).for_each(|seed| life.check_cut(seed));
 }
 
@@ -303,20 +303,20 @@ fn a_large_kick_on_a_full_disk_leaves_space_for_deletes() {
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
         let client = life.first_client();
         for _ in 0..size / 4 {
-            life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
+            life.put(client, b"later", 1, Span::from_secs(10_000)).expect("space for a job");
             life.settle();
         }
         // The disk is full from now on, but the log has not detected this yet.
         disk.set_capacity(disk.used(""));
         assert_eq!(life.health(), Health::Ok);
-        assert!(life.kick_all(client) < size / 4, "seed {seed}: there is no room for all");
+        assert!(life.kick_all(client) < size / 4, "seed {seed}: the log must not have space for all kicks");
         life.settle();
-        assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: space of deletes was taken");
+        assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: space for deletes was used");
         life.check_cut(seed);
         for id in life.model.ids() {
             life.delete(id);
             life.settle();
-            assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: a delete is durable");
+            assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: a delete must be durable");
         }
         life.check_cut(seed);
     }

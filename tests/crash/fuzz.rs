@@ -21,7 +21,7 @@ fn open(disk: &Disk) {
     let client = engine.connect();
     engine.set_log_room(journal.engine_room());
     let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![]) };
-    engine.put(client, new, dawn()).expect("room for a job");
+    engine.put(client, new, dawn()).expect("space for a job");
     journal.append(&mut engine);
     let access = crate::driver::Access((journal, engine).into());
     (0..100).for_each(|_| {
@@ -34,7 +34,7 @@ fn open(disk: &Disk) {
         [jobs.ready + jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled, jobs.finished]
     };
     let before = counts(&access.0.borrow().1);
-    let (engine, .., report) = start(&disk.power_cut(1), how, dawn()).expect("a log of our own");
+    let (engine, .., report) = start(&disk.power_cut(1), how, dawn()).expect("a valid log");
     assert_eq!(counts(&engine), before);
     assert_eq!(report.problems, Vec::<String>::new());
 }

@@ -63,7 +63,7 @@ fn look(files: &Files) -> Result<(Stored, Vec<String>), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
     let largest = engine.jobs().map(|job| job.id().0).max();
-    assert!(largest <= Some(found.last_id), "the last ID is {}, and {largest:?} exists", found.last_id);
+    assert!(largest <= Some(found.last_id), "the last ID is {}, but {largest:?} exists", found.last_id);
     Ok((stored(&engine), found.report.problems))
 }
 
@@ -160,7 +160,7 @@ fn restoring_over_an_older_copy_ignores_the_old_files() {
             let (engine, ..) = start(&disk, settings(SIZE, SyncMode::Always), dawn()).expect("a log");
             assert_eq!(stored(&engine), expected);
             let stale = restored.keys().find(|number| !newest.contains_key(number));
-            assert!(stale.is_none_or(|number| !disk.names().contains(&name(*number))), "it is removed");
+            assert!(stale.is_none_or(|number| !disk.names().contains(&name(*number))), "an old file must be removed");
         }
     }
 }
@@ -197,7 +197,7 @@ fn files_of_different_times_form_a_past_state_or_are_reported() {
             assert!(!problems.is_empty() || past.states.contains(&found), "seed {seed}, sample {sample}: {found:?}");
         }
     }
-    assert!(whole > 0, "some mixtures are a state");
+    assert!(whole > 0, "no mixture forms a past state");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
             }
         }
     }
-    assert!(refused > 0, "some of the mixtures are refused");
+    assert!(refused > 0, "no mixture was refused");
 }
 
 /// The files at one moment, and the index of the newest state that was durable at this moment.
@@ -412,9 +412,9 @@ fn folders(keeps_past: bool, mut each: impl FnMut(&Varied, &mut Random)) {
             (0..samples(360).div_ceil(12)).for_each(|_| each(&varied, &mut random));
         }
     }
-    println!("folders of {counts:?} segments");
+    println!("directories of {counts:?} segments");
     let missing: Vec<char> = KINDS.chars().filter(|kind| !kinds.contains(kind)).collect();
-    assert_eq!(missing, Vec::<char>::new(), "kinds of records that no folder contains");
+    assert_eq!(missing, Vec::<char>::new(), "kinds of records that no log contains");
     assert!(
         counts.contains(&1) && counts.range(2..5).next().is_some() && counts.last() >= Some(&20),
         "{counts:?} segments"
@@ -432,7 +432,7 @@ fn files_of_different_times_with_all_kinds_of_records_form_a_past_state_or_are_r
         whole += u64::from(problems.is_empty());
         assert!(!problems.is_empty() || past.states.contains(&found), "{:?}: {found:?}", mixed.keys());
     });
-    assert!(whole > 0, "some mixtures are a state");
+    assert!(whole > 0, "no mixture forms a past state");
 }
 
 // Tests promise P18 of beanpole-promises(7).
@@ -447,7 +447,7 @@ fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
         let place = random.below(max as u64) as usize;
         bytes[place] ^= if random.once_in(2) { 1 << random.below(8) } else { 1 + random.below(255) as u8 };
         let case = format!("byte {place} of {end} in {number}");
-        let (after, problems) = varied.look(&damaged, &case).expect("damage is no mixture");
+        let (after, problems) = varied.look(&damaged, &case).expect("a readable log");
         let names = varied.stored.keys().chain(after.keys());
         let changed: BTreeSet<_> = names.filter(|name| varied.stored.get(*name) != after.get(*name)).collect();
         let hit = varied.records(number).into_iter().find(|(_, range)| range.contains(&place));
@@ -490,5 +490,5 @@ fn removed_duplicated_and_swapped_segments_are_reported() {
         whole += u64::from(problems.is_empty());
         assert!(!problems.is_empty() || after == varied.stored, "{case}");
     });
-    assert!(reported > 0 && whole > 0, "some damage costs nothing, such as the loss of an obsolete segment");
+    assert!(reported > 0 && whole > 0, "{reported} cases reported, {whole} without a loss");
 }

@@ -334,7 +334,7 @@ impl Model {
         let step = Step { position, change: Change::Put(first.clone()), optional: false };
         let mut job = Job { base: vec![None], steps: vec![step], last: Some(first) };
         job.observe(Some(now), position, short);
-        assert!(self.jobs.insert(id, job).is_none(), "the id {id} was given again");
+        assert!(self.jobs.insert(id, job).is_none(), "ID {id} was reused");
     }
 
     /// Records which pauses have begun or ended.
@@ -352,7 +352,7 @@ impl Model {
 
     /// Makes all changes up to log position `safe` durable.
     pub fn advance(&mut self, safe: u64) {
-        assert!(safe >= self.safe, "safety was taken back");
+        assert!(safe >= self.safe, "the durable position moved back");
         self.safe = safe;
         for (id, job) in &mut self.jobs {
             let count = job.steps.iter().take_while(|step| step.position <= safe).count();
@@ -377,7 +377,7 @@ impl Model {
         }
         let all = engine.stats().jobs.all() + engine.stats().jobs.finished;
         if all != found {
-            return Err(format!("{} jobs came back that were deleted", all - found));
+            return Err(format!("{} deleted jobs reappeared", all - found));
         }
         if !self.replays {
             self.compare_prefix(engine, now)?;
@@ -411,14 +411,14 @@ impl Model {
         if moments.iter().any(|&moment| fits(moment)) || moments.windows(2).any(between) {
             return Ok(());
         }
-        Err("it is no prefix of what happened".to_owned())
+        Err("the recovered state is not a prefix of the history".to_owned())
     }
 
     pub fn compare_newest(&self, engine: &Engine) -> Result<(), String> {
         let last = engine.last_id();
         (last >= self.newest)
             .then_some(())
-            .ok_or_else(|| format!("a worker has seen {}, the last id is {last}", self.newest))
+            .ok_or_else(|| format!("a worker has received ID {}, but the last ID is {last}", self.newest))
     }
 
     /// Checks that a search for each unique name or ID finds a job with this name or ID.
@@ -442,7 +442,7 @@ impl Model {
                 _ => true,
             };
             if !right {
-                return Err(format!("of the jobs {ids:?}, none is found by {dedup_key:?}"));
+                return Err(format!("a search for {dedup_key:?} finds the wrong job or none of {ids:?}"));
             }
         }
         Ok(())

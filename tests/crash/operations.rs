@@ -61,7 +61,7 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     for round in 0.. {
         let progress = turn(&mut life, |engine| match &mut command {
             Command::Flush(flush) => engine.flush(flush, now),
-            Command::Move(moving) => engine.move_jobs(client, moving, now).expect("room"),
+            Command::Move(moving) => engine.move_jobs(client, moving, now).expect("space for the moves"),
         });
         let _ = life.wal.write(&life.access) && (round % 3 > 0 || life.wal.sync(&life.access));
         life.wal.maintain(&life.access, true);
@@ -78,7 +78,7 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     for start in 0..2 {
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), 1).expect("a log");
         let is_open = life.access.0.borrow().1.operation_at(0).is_some();
-        assert!(start == 0 || !is_open, "{case}: it is complete");
+        assert!(start == 0 || !is_open, "{case}: the command must be complete");
         was_open |= is_open;
         while life.access.0.borrow().1.has_deferred() {
             let _ = turn(&mut life, |engine| {

@@ -42,7 +42,7 @@ fn named(name: &[u8], durable: bool) -> JobOptions {
 impl Life {
     /// Submits a job. Panics if the log lacks space.
     fn submit_plainly(&mut self, body: &[u8], options: JobOptions) -> JobId {
-        self.try_submit(body, options).expect("room for a job")
+        self.try_submit(body, options).expect("space for a job")
     }
 
     /// Submits a job. Returns `None` if the log lacks space.
@@ -128,7 +128,7 @@ fn an_outcome_recorded_twice_counts_once() {
         assert!(engine.delete_in_any_state(job, now));
         None
     });
-    assert_eq!(next.access.0.borrow().0.stats().live, 0, "what the log counts as alive");
+    assert_eq!(next.access.0.borrow().0.stats().live, 0, "the log must contain no live data");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn replies_to_results_wait_for_a_failing_disk() {
     let puts = |life: &Life| life.access.0.borrow().0.required.puts;
     let before = puts(&life);
     assert_eq!(life.say(jobs[0], done(b"")), Ok(()));
-    assert_eq!(puts(&life), before, "nothing is new about having none");
+    assert_eq!(puts(&life), before, "the reply to an empty result must not wait");
     assert_eq!(life.say(jobs[1], done(b"result")), Ok(()));
     assert!(puts(&life) > before);
 }
@@ -149,7 +149,7 @@ fn failing_an_unreserved_job_buries_it() {
     let mut life = life(&disk, 4096);
     let client = life.first_client();
     for delay in [Span::ZERO, Span::from_secs(50)] {
-        let job = JobId(life.put(client, b"t", 1, delay).expect("room"));
+        let job = JobId(life.put(client, b"t", 1, delay).expect("space for a job"));
         assert_eq!(life.say(job, Outcome::Failed(Body::default())), Ok(()));
         life.access.0.borrow().1.check();
         life.save();
@@ -172,7 +172,7 @@ fn joining_a_volatile_job_makes_it_durable() {
     });
     assert_eq!(life.submit_plainly(b"other", named(b"n", true)), job);
     let before = life.access.0.borrow().0.required;
-    assert_eq!(before.puts, before.any, "who joins it relies on it");
+    assert_eq!(before.puts, before.any, "the reply to a joining client must wait for the job");
     life.save();
     let back = life.cut();
     assert_eq!(find_name(&back, b"n"), Some(job));
@@ -232,7 +232,7 @@ fn a_lease_continues_across_restarts_and_expires_in_time() {
     while !engine.tick(end - Span::from_nanos(1)) {}
     assert!(engine.any_job(job).is_some());
     while !engine.tick(end) {}
-    assert!(engine.any_job(job).is_none(), "its time to live ended, counted from the first start");
+    assert!(engine.any_job(job).is_none(), "the job must expire despite the restarts");
 }
 
 #[test]

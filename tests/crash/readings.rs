@@ -202,7 +202,7 @@ fn an_id_in_a_single_record_is_not_reused() {
     synced(&mut bytes, 1, (1, end));
     bytes[20] ^= 1;
     bytes[HEADER / 2 + 20] ^= 1;
-    assert_eq!(look(&disk(&[(1, bytes)])).last_id, AHEAD, "nothing is read of a log that nothing names");
+    assert_eq!(look(&disk(&[(1, bytes)])).last_id, AHEAD, "without a header, no record can be read");
     let mut bytes = begin(1, 0, (0, 0));
     put(&mut bytes, 1, GIVEN);
     bytes[HEADER + 2] ^= 1;
@@ -243,7 +243,7 @@ fn a_log_continues_after_all_nearby_segment_numbers() {
         bytes
     };
     assert_eq!(goes_on_in(&disk(&[(1, one())])), 2);
-    assert_eq!(goes_on_in(&disk(&[(1, one()), (4, vec![0; 100])])), 5, "nothing was written to it");
+    assert_eq!(goes_on_in(&disk(&[(1, one()), (4, vec![0; 100])])), 5, "segment 4 is unused");
     for (other, next) in [(3, 4), (NEAR + 1, NEAR + 2), (NEAR + 2, 3)] {
         // Of two logs in one directory, the server recovers the log with more segments.
         let mut second = begin(2, one().len() as u64, (0, 0));
@@ -270,7 +270,7 @@ fn a_log_continues_in_the_announced_segment() {
         let missing = format!("{}: it is missing", name(2));
         assert_eq!(report.problems, if is_there { vec![] } else { vec![missing] });
         assert_eq!((engine.jobs().count(), journal.stats().current), (1, 2));
-        assert_eq!(disk.bytes(&name(1)), first, "what is left is cut");
+        assert_eq!(disk.bytes(&name(1)), first, "the unused end must be truncated");
     }
 }
 
@@ -280,7 +280,7 @@ fn empty_segments_form_no_log_unless_the_first_is_missing() {
     assert_eq!(look(&blank(1)).report.problems, ["there is no binlog in this directory"]);
     assert_eq!(look(&disk(&[])).report.problems, ["there is no binlog in this directory"]);
     let report = start(&blank(1), settings(4096, SyncMode::Always), dawn()).expect("a new log").3;
-    assert_eq!(report.problems, Vec::<String>::new(), "a server may begin one");
+    assert_eq!(report.problems, Vec::<String>::new(), "a server may begin a new log");
     assert_eq!(look(&blank(5)).report.problems, [format!("{}: all segments before it are missing", name(5))]);
     let disk = blank(5);
     assert_eq!(goes_on_in(&disk), 1);
@@ -384,7 +384,7 @@ fn a_needed_segment_before_the_first_is_missing() {
         let third = header(Segment { log: LOG, number: 3 }, [2, 500, oldest, 2, 500, 10]);
         let missing = format!("{}: it is missing", name(2));
         let problems = look(&disk(&[(3, third)])).report.problems;
-        assert_eq!(problems, if is_needed { vec![missing] } else { vec![] }, "from {oldest} on");
+        assert_eq!(problems, if is_needed { vec![missing] } else { vec![] }, "the oldest needed segment is {oldest}");
     }
 }
 

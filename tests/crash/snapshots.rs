@@ -186,14 +186,14 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
         // If the command ends the job and keeps its key, then either the job or the key must exist after the crash.
         if let (None, Some((id, _)), None) = (old, new, is) {
             if before.jobs.contains_key(id) && !found.jobs.contains_key(id) {
-                return Err(format!("neither job {id} nor its key {name:?} is there"));
+                return Err(format!("neither job {id} nor its key {name:?} exists"));
             }
         }
     }
     for (name, ended) in &found.groups {
         let no_less = before.groups.get(name).is_none_or(|before| ended >= before);
         if !no_less && after.groups.get(name) != Some(ended) {
-            return Err(format!("group {name:?}: {:?} had ended, {ended} have", before.groups.get(name)));
+            return Err(format!("group {name:?} had {:?} ended members, has {ended}", before.groups.get(name)));
         }
     }
     if found.settings != before.settings && found.settings != after.settings {
@@ -235,7 +235,7 @@ impl Snapshots {
         let found = Snapshot::of(engine, 0).at(now);
         let Some(first) = self.0.iter().rposition(|snapshot| snapshot.position <= safe) else { return Ok(()) };
         if found.last_id < self.0[first].last_id {
-            return Err(format!("the last id is {}, and {} was safe", found.last_id, self.0[first].last_id));
+            return Err(format!("the last ID is {}, but ID {} was durable", found.last_id, self.0[first].last_id));
         }
         let ways: Vec<Snapshot> = self.0[first..].iter().map(|way| way.at(now)).collect();
         if ways.iter().any(|way| way.is(&found)) {
@@ -247,7 +247,7 @@ impl Snapshots {
             return Ok(());
         }
         Err(format!(
-            "it is as after no turn: {}\n or within the next: {:?}",
+            "the queue matches no snapshot: {}\n nor a state between two snapshots: {:?}",
             differences(&ways[0], &found),
             problems.first()
         ))

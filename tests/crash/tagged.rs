@@ -37,10 +37,10 @@ fn put(life: &mut Life, pri: u32, tags: Tags) -> Tagged {
     let client = life.first_client();
     let mut put = None;
     life.turn(|engine, now| {
-        put = Some(engine.put_tagged(client, new(pri), tags, now).expect("room"));
+        put = Some(engine.put_tagged(client, new(pri), tags, now).expect("space for a job"));
         None
     });
-    put.expect("an answer")
+    put.expect("a result")
 }
 
 fn put_new(life: &mut Life, tags: Tags) -> JobId {
@@ -80,7 +80,7 @@ fn tags_and_their_effects_are_recovered() {
     for _ in 0..2 {
         verb(&mut life, |engine, now| {
             engine.reserve_job(client, first, now).expect("a job");
-            assert!(engine.reserve_job(client, second, now).is_none(), "one at a time");
+            assert!(engine.reserve_job(client, second, now).is_none(), "only one job at a time");
             assert!(engine.release(client, first, 7, Span::ZERO, now));
         });
     }
@@ -98,7 +98,7 @@ fn tags_and_their_effects_are_recovered() {
     let again = engine.put_tagged(other, new(9), key("k", 0), life.now);
     assert_eq!(again, Ok(Tagged::Duplicate { id: first, state: State::Buried, raised: None }));
     while !engine.tick(life.now + Span::from_secs(3601)) {}
-    assert!(engine.job(second).is_none(), "its time to live is over");
+    assert!(engine.job(second).is_none(), "the job must have expired");
     engine.check();
 }
 
@@ -142,7 +142,7 @@ fn a_key_outlives_its_job_and_duplicates_wait_for_the_original() {
     let before = life.access.0.borrow().0.required;
     put(&mut life, 5, key("k", 60));
     let promised = life.access.0.borrow().0.required;
-    assert!(promised.put_count > before.put_count, "the answer promises the original");
+    assert!(promised.put_count > before.put_count, "the reply must wait for the original");
     let client = life.first_client();
     verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
     // After a torn write of the delete, either the job or its key must exist.
@@ -191,7 +191,7 @@ fn moves_and_limits_are_recovered() {
         let other = engine.connect();
         let tags = Tags { tube: Some((*b"full").into()), ..Tags::default() };
         assert!(engine.put_tagged(other, new(1), tags, life.now).is_err());
-        assert!(engine.tube_stats(b"free", life.now).is_none(), "a tube without a limit and jobs is gone");
+        assert!(engine.tube_stats(b"free", life.now).is_none(), "a tube without limits and jobs must not exist");
         // Compacts the log. The checks must then succeed again.
         for round in 0..400 {
             let id = put_new(&mut life, key(&format!("round{pass}-{round}"), if round < 40 { 1000 } else { 0 }));
@@ -250,7 +250,7 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
         engine.set_tube(client, b"mail", settings, now).expect("a tube");
     });
     life.turn(|engine, now| {
-        id = Some(engine.submit(client, b"mail", new(5), options, now).expect("room").id);
+        id = Some(engine.submit(client, b"mail", new(5), options, now).expect("space for a job").id);
         id.map(|id| id.0)
     });
     let id = id.expect("a job");
@@ -258,7 +258,7 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
         engine.reserve_job(client, id, now).expect("a job");
     });
     verb(life, |engine, now| {
-        engine.fail(client, id, 5, b"no such host", now).expect("a job of this client");
+        engine.fail(client, id, 5, b"no such host", now).expect("a reserved job");
     });
     assert!(life.access.with(|_, engine| engine.is_buried(id) && engine.dead_from(&engine.job(id).unwrap()).is_some()));
     id
@@ -316,7 +316,7 @@ fn dead_letter_of(life: &mut Life, tags: Tags) -> JobId {
         engine.reserve_job(client, id, now).expect("a job");
     });
     verb(life, |engine, now| {
-        engine.fail(client, id, 5, b"no such host", now).expect("a job of this client");
+        engine.fail(client, id, 5, b"no such host", now).expect("a reserved job");
     });
     id
 }
@@ -368,7 +368,7 @@ fn a_schedule_and_its_copy_agree_after_any_power_cut() {
         let (engine, ..) = start(&disk.power_cut(seed), settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
         let job = engine.job(id).expect("a schedule that was synced");
         let runs = engine.schedule_of(&job).expect("a schedule").count.runs;
-        assert_eq!(engine.jobs().count() as u32, 1 + runs, "a copy and its schedule are in one record");
+        assert_eq!(engine.jobs().count() as u32, 1 + runs, "a copy and its run must be in one record");
         assert_eq!(job.due(), begun + if runs == 0 { span } else { Span::from_secs(120) });
         ran[runs as usize] += 1;
     }

@@ -139,7 +139,7 @@ fn answers(engine: &mut Engine, now: Time) {
             Ok(Tagged::New(_) | Tagged::Scheduled { .. }) => !lives && !ended,
             Err(_) => engine.tube_limit(tube).is_some_and(|limit| limit != UNLIMITED),
         };
-        assert!(right, "{answer:?} for a key of a job: {lives}, of one that has ended: {ended}");
+        assert!(right, "wrong result {answer:?}: key of a job: {lives}, of an ended job: {ended}");
     }
 }
 

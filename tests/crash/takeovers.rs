@@ -143,7 +143,7 @@ fn without_syncs_segments_stay_until_their_copies_are_durable() {
     }
     (0..3).for_each(|_| life.settle());
     let stats = life.access.0.borrow().0.stats();
-    assert!(stats.disk <= 2 * stats.live + 2 * SEGMENT, "it is tidied up in the end: {stats:?}");
+    assert!(stats.disk <= 2 * stats.live + 2 * SEGMENT, "the log must shrink to its bound: {stats:?}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn many_segments_can_be_removed_on_a_full_disk() {
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
         let client = life.first_client();
         for _ in 0..size / 4 {
-            life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
+            life.put(client, b"later", 1, Span::from_secs(10_000)).expect("space for a job");
             life.settle();
         }
         disk.set_capacity(disk.used(""));
@@ -201,7 +201,7 @@ fn a_full_disk_is_compacted_into_a_small_segment() {
         }
         (0..20).for_each(|_| life.settle());
         assert_eq!(life.health(), Health::Ok, "{kept} of {} jobs left, {} bytes used", jobs.len(), disk.used(""));
-        life.put(client, &body, 1, Span::ZERO).expect("room");
+        life.put(client, &body, 1, Span::ZERO).expect("space for a job");
     }
 }
 
@@ -243,16 +243,16 @@ impl Storage for Grows {
         disk.read_at(name, place, bytes)
     }
     fn create(&self, _: &str, _: u64) -> io::Result<Arc<dyn LogFile>> {
-        unreachable!("nothing is changed where a copy is made of")
+        unreachable!("a backup must not change its source")
     }
     fn open(&self, _: &str) -> io::Result<Arc<dyn LogFile>> {
-        unreachable!("nothing is changed where a copy is made of")
+        unreachable!("a backup must not change its source")
     }
     fn rename(&self, _: &str, _: &str) -> io::Result<()> {
-        unreachable!("nothing is changed where a copy is made of")
+        unreachable!("a backup must not change its source")
     }
     fn remove(&self, _: &str) -> io::Result<()> {
-        unreachable!("nothing is changed where a copy is made of")
+        unreachable!("a backup must not change its source")
     }
 }
 
