@@ -266,7 +266,7 @@ fn the_worker_waits_for_an_unreachable_endpoint() {
         wait_until("the worker releases the job", || server.figure("stats", "cmd-release") != "0");
         server.ok(&["put", "b"]);
         std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(server.figure("stats", "cmd-release"), "1", "no job must be reserved without an endpoint");
+        assert_eq!(server.figure("stats", "cmd-release"), "1", "a job was reserved without an endpoint");
         let listener = TcpListener::bind(address).expect("the same port");
         std::thread::spawn(move || serve(listener, |_, stream| answer(stream, OK)));
         wait_until("both jobs are done", || server.figure("stats", "cmd-delete") == "2");
