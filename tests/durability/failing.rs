@@ -101,7 +101,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         let body = body.clone();
         move || put_alone(first, body)
     });
-    wait_until("the failure is noticed", || state(&mut stage.client) == "failing");
+    wait_until("the failure is detected", || state(&mut stage.client) == "failing");
     let before = total(&mut stage.client);
     for _ in 0..10 {
         assert!(is_refused(&stage.client.put(b"refused", 0, 0, 60)));
@@ -169,7 +169,7 @@ fn a_slowly_failing_disk_delays_no_other_client() {
         stage.controls.sync_error.store(EIO, Ordering::SeqCst);
         let first = stage.connect();
         let waiting = std::thread::spawn(move || put_alone(first, body(1)));
-        wait_until("the failure is noticed", || state(&mut stage.client) == "failing");
+        wait_until("the failure is detected", || state(&mut stage.client) == "failing");
         stage.controls.stuck.store(true, Ordering::SeqCst);
         wait_until("the server retries", || stage.controls.waiting() > 0);
         let (mut client, (done, all_done)) = (stage.connect(), channel());

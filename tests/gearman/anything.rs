@@ -102,7 +102,7 @@ struct Book {
 
 impl Book {
     fn read(&mut self, bytes: &[u8]) {
-        let (packets, _) = parse(bytes).expect("whole packets and lines");
+        let (packets, _) = parse(bytes).expect("complete packets and lines");
         for (kind, _) in packets {
             self.created += usize::from(kind == 8);
             self.ended += usize::from(matches!(kind, 13 | 14 | 25));
@@ -150,7 +150,7 @@ fn orderly_run(seed: u64) {
         assert!(!world.ended(client), "seed {seed}: {client} was closed");
         assert_eq!(book.created, book.ended, "seed {seed}: {client} waits forever, or was notified twice");
     }
-    let (_, lines) = parse(&world.receive("admin", Patience::Must)).expect("whole packets and lines");
+    let (_, lines) = parse(&world.receive("admin", Patience::Must)).expect("complete packets and lines");
     assert!(lines.iter().all(|line| line.ends_with(b"\n")));
 }
 
@@ -158,7 +158,7 @@ fn orderly_run(seed: u64) {
 fn drain(world: &mut Within, workers: &[String]) {
     for worker in workers {
         let bytes = world.receive(worker, Patience::Must);
-        parse(&bytes).expect("whole packets and lines");
+        parse(&bytes).expect("complete packets and lines");
         world.close(worker);
     }
     // Advances the clock until scheduled jobs are due.
@@ -170,7 +170,7 @@ fn drain(world: &mut Within, workers: &[String]) {
     world.send("last", &packet(1, b"99999999999999999999"));
     loop {
         world.send("last", &packet(9, b""));
-        let (packets, _) = parse(&world.receive("last", Patience::Must)).expect("whole packets");
+        let (packets, _) = parse(&world.receive("last", Patience::Must)).expect("complete packets");
         match &packets[..] {
             [(11, body)] => {
                 let handle = body.split(|&byte| byte == 0).next().expect("a handle");
@@ -216,7 +216,7 @@ fn wild_run(seed: u64) {
         for piece in bytes.chunks(random.below(30) + 1) {
             world.send(&names[place], piece);
         }
-        parse(&world.receive(&names[place], Patience::Must)).expect("whole packets and lines");
+        parse(&world.receive(&names[place], Patience::Must)).expect("complete packets and lines");
         if world.ended(&names[place]) || random.below(40) == 0 {
             if !world.ended(&names[place]) {
                 world.close(&names[place]);

@@ -32,7 +32,7 @@ pub fn say(world: &mut Within, who: &str, packets: &[(u32, &[u8])]) -> Vec<Packe
 /// Returns the packets received since the last call.
 pub fn hear(world: &mut Within, who: &str) -> Vec<Packet> {
     let bytes = world.receive(who, Patience::Must);
-    let (packets, text) = parse(&bytes).expect("only whole packets");
+    let (packets, text) = parse(&bytes).expect("only complete packets");
     assert!(text.is_empty(), "{who} got text");
     packets
 }

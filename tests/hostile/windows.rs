@@ -272,7 +272,7 @@ fn unread_long_lists_are_charged() {
     let mut last = Wire::of(readers.pop().expect("a reader"));
     assert_eq!(last.line(), format!("{length}"));
     let mut list = vec![0; length + 2];
-    last.reader().read_exact(&mut list).expect("a whole list");
+    last.reader().read_exact(&mut list).expect("a complete list");
     assert!(list.starts_with(b"---\n- default\n- xxx") && list.ends_with(b"19999\n\r\n"));
     drop(readers);
     wait_until("the memory for replies is released", || stat(&daemon, "current-memory") < 16 << 20);

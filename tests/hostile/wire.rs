@@ -86,7 +86,7 @@ impl Wire {
         let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
         let (id, length) = (number(), number() as usize);
         let mut body = vec![0; length + 2];
-        self.0.read_exact(&mut body).expect("a whole body");
+        self.0.read_exact(&mut body).expect("a complete body");
         assert!(body.ends_with(b"\r\n"));
         body.truncate(length);
         (id, body)
