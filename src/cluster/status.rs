@@ -42,8 +42,8 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// In milliseconds: the queue's time at the report, the age of a standby's copy, and how far the server's clock is
-    /// ahead of the queue's time.
+    /// In milliseconds: the queue's time at the report, the age of a standby's copy, and how far the queue's time is
+    /// ahead of the server's clock.
     time: u64,
     lag: u64,
     ahead: i64,
@@ -136,7 +136,7 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
 }
 
 /// Requests a switch to the server `node`. To shorten the interruption, first waits until its copy contains the entries
-/// that the active server had reported. Fails if `node` is unknown, has ended, or is behind at `until`.
+/// that the active server had reported. Fails if `node` is unknown, has ended, or is still behind at the time `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let mut goal = None;
     loop {
