@@ -97,8 +97,8 @@ impl Mirror {
         Ok(sums.files.values().flatten().map(|sum| sum.length).sum())
     }
 
-    /// Starts a new copy after the entry `done`, and moves the old files to a subdirectory. If the subdirectory already
-    /// exists, the current files are an incomplete copy and are deleted.
+    /// Starts an empty copy, which will receive the entries after `done`. Moves the old files to a subdirectory or, if
+    /// the subdirectory already exists, deletes the files, because they are then an incomplete copy.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         let segments = self.segments()?;
@@ -129,8 +129,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Executes the operations of the entry `seq`. Skips operations on missing files: the entries that created these
-    /// files were purged, so a later entry removes the files.
+    /// Executes the operations of the entry `seq`. Skips operations on a missing file: the entry that created the file
+    /// was purged, because a later entry removes the file.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {

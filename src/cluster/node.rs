@@ -22,9 +22,9 @@ use crate::shared::role::{Lease, Moment, Role, RoleBoard};
 /// A standby may replace the active server after this time without a sign of life.
 ///
 /// A standby measures this time up to the start of its last read. The read returned all renewals that the log had
-/// confirmed by then. A renewal extends the lease only if the log confirms the renewal before the lease ends, so the
-/// lease ends at most [`LEASE`] after the standby saw the last renewal. The extra 200 ms compensate for clocks of
-/// different speeds, and for a thread that is delayed between checking the lease and writing to a socket.
+/// confirmed by then. A renewal extends the lease only if the log confirms the renewal before the lease expires, so the
+/// lease expires at most [`LEASE`] after the standby saw the last renewal. The extra 200 ms compensate for clocks that
+/// run at different speeds, and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 /// Up to this many milliseconds, chosen at random, are added to [`SILENCE`] to prevent simultaneous claims.
 const SPREAD: u64 = 200;

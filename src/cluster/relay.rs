@@ -1,5 +1,5 @@
 //! A standby's TCP proxy to the active server, for clients that are configured with a single host. Interprets only the
-//! path of the first HTTP request, because a standby answers requests about its own state.
+//! path of the first HTTP request, because a standby itself answers requests about its state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -75,7 +75,7 @@ pub trait SharedLog: Send + Sync {
     /// Becomes the writer by appending `entry`. Fails unless `after` is the end of the log and `known` is the last
     /// epoch. Only a claim proves where the log ends, because a read can return an older state.
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
-    /// Appends after the position `after`. Fails if no entry is there: concurrent appends can arrive out of order.
+    /// Appends after position `after`. Fails if `after` has no entry yet: concurrent appends can arrive out of order.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
     /// Reads at most `limit` entries from position `from`, and the state of the last writer. Omits purged entries. Can
     /// fail with `StorageFull` if the log is full.
@@ -88,7 +88,7 @@ pub trait SharedLog: Send + Sync {
     /// Returns the name of the server that an operator wants to become active, or an empty name.
     fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
     fn request_switch(&self, node: &[u8]) -> io::Result<()>;
-    /// Publishes `state`, which consists of words, for the server `node`. Returns the previous state.
+    /// Publishes `state` (words separated by spaces) for the server `node`. Returns the previous state.
     fn publish(&self, node: &str, state: &str) -> io::Result<String>;
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
     fn retire(&self, node: &str) -> io::Result<()>;

@@ -23,7 +23,7 @@ const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
 /// The maximum wait for the record of the previous large body. After the wait, that body is removed from the log.
 const STAGED: Duration = Duration::from_secs(5);
-/// The active server's lease ends this long after the server sent the last request that the shared log confirmed.
+/// The active server's lease expires this long after the server sent the last request that the shared log confirmed.
 pub const LEASE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
 /// The maximum number of appends in flight. The shared log serializes appends, so a larger number has no advantage.
@@ -156,7 +156,7 @@ impl Shipper {
         body.len() > LARGE && !is_staged() && !self.lacks_space(body.len() as u64)
     }
 
-    /// Appends a large body in pieces. First waits, at most [`STAGED`], until no record can refer to the previous body.
+    /// Appends a large body in pieces. First waits while a record can refer to the previous body, for up to [`STAGED`].
     fn stage(&self, body: &Arc<Box<[u8]>>, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
         let end = Instant::now() + STAGED;
         while self.queue.lock().is_occupied(Instant::now() >= end) && is_wanted() {
