@@ -1,5 +1,5 @@
 //! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines. Held jobs directly
-//! follow the pauses: an import must add a held job before a worker deletes the last job for which the held job waits.
+//! follow tube pauses: an import must add a held job before a worker deletes the last job for which the held job waits.
 //! Enforces promise P32 of beanpole-promises(7).
 
 use std::path::Path;

@@ -24,7 +24,7 @@ enum Note {
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// The priority, the delay if the server can store it, and the index of a dead letter's origin in `origins`.
+    /// The priority, the delay (if the server can store it), and the index in `origins` of a dead letter's origin.
     Bury(u32, Option<u32>, Option<u32>),
     Delete,
 }

@@ -187,7 +187,7 @@ pub fn release(call: &Call, out: &mut Out) -> Result<u8> {
 }
 
 /// Releases a job, and returns its new state. Prints a message if the server buries the job instead. If the tube limits
-/// the tries, the reply is RELEASED even for a buried job.
+/// the tries, the reply is RELEASED even if the server buries the job.
 fn give_back(link: &mut Link, id: u64, old: &StatsReply, pri: Option<u32>, delay: u32) -> Result<&'static str> {
     let pri = pri.map_or_else(|| old.number("pri"), u64::from);
     if link.release(id, pri, delay.into())? && old.text("tries-left") != "1" {

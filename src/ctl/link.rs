@@ -68,7 +68,7 @@ impl ServerName {
         let host = variable("BEANSTALKD_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
         let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
         let text = match variable("BEANSTALKD_PORT") {
-            // For a linked container named `beanstalkd`, Docker and Kubernetes set `BEANSTALKD_PORT` to a URL.
+            // For a container link or service named `beanstalkd`, Docker or Kubernetes sets `BEANSTALKD_PORT` to a URL.
             Some(port) if port.contains("://") => port,
             Some(port) => format!("{host}:{port}"),
             None => host,
@@ -192,7 +192,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// Adds CR LF. Fails if `command` contains a line break, for example from a manipulated export.
+    /// Adds CR LF to `command`. Fails if `command` contains a line break, for example from a manipulated export.
     pub fn ask(&mut self, command: &str) -> Result<Reply> {
         self.client.command(command).map_err(|error| self.problem(error))?;
         self.reply()
@@ -240,7 +240,7 @@ impl Link {
         job_of(&command, self.ask(&command)?)
     }
 
-    /// Returns `false` if the job was buried because its `try` tag limits the tries, and no try was left.
+    /// Returns `false` if the server buried the job because the job had used all tries that its `try` tag permits.
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;

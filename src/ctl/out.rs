@@ -11,7 +11,7 @@ use crate::settings::options::BAD_USAGE;
 use crate::shared::json::is_hostile;
 
 const EXCERPT: usize = 60;
-/// Columns with seconds, which a terminal shows in larger units.
+/// Columns with times in seconds. On a terminal, these times are shown in larger units.
 const TIMES: [&str; 10] = ["age", "delay", "for", "left", "oldest ready", "paused", "ran", "silent", "ttr", "waited"];
 
 /// A writer to standard output that fails if standard output is closed. [`io::Stdout`] ignores this error.

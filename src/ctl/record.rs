@@ -41,7 +41,7 @@ impl JobLine {
             delay: match state {
                 State::Delayed => capped(stats.number("time-left")),
                 State::Scheduled if stats.text("cron").is_empty() => capped(stats.number("time-left")),
-                // The maximum delay is from an import into a server that cannot store the last delay of a buried job.
+                // A buried job has the maximum delay if it was imported into a server that cannot store the last delay.
                 State::Buried if stats.number("delay") < MAX_DELAY.into() => capped(stats.number("delay")),
                 State::Held | State::Scheduled => capped(stats.number("delay").saturating_sub(stats.number("age"))),
                 _ => 0,
@@ -152,12 +152,12 @@ impl ImportLine {
 }
 
 enum Value {
-    /// A tube name or key. Contains the name of the JSON member for a tube name or key in base64.
+    /// A tube name or key. The string is the name of the JSON member for a value in base64.
     Name(&'static str),
     Text(&'static str),
     Number,
     Word,
-    /// Names separated by commas, each possibly with a colon and a number.
+    /// Names separated by commas, each optionally followed by a colon and a number.
     Groups,
     Cron,
 }

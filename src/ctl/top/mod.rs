@@ -37,7 +37,7 @@ struct Top {
     question: Option<(Question, String)>,
     next: Instant,
     is_waiting: bool,
-    /// `true` if the selection follows the selected object when rows move. Otherwise, the first row is selected.
+    /// `true` if the selection follows the selected object when rows move. Otherwise, it stays on the first row.
     has_chosen: bool,
 }
 
@@ -304,7 +304,7 @@ impl Top {
         }
     }
 
-    /// Asks before a pause or a kick. A kick applies to a job, to all jobs of the marked line, or to a tube.
+    /// Opens the prompt for a pause or a kick. A kick applies to a job, to all jobs of the selected line, or to a tube.
     fn prompt_for(&mut self, key: char) {
         let opened = self.view.detail.as_ref().map(|detail| detail.of.clone());
         let board = self.model.board.filter(|_| opened.is_none());

@@ -24,7 +24,7 @@ pub struct View {
     pub colors: bool,
     pub unicode: bool,
     pub detail: Option<Detail>,
-    /// The marked job in the open tube, or the open job in `group`.
+    /// The index of the selected job in the open tube, or of the open job in `group`.
     pub chosen: usize,
     /// The jobs between which the up and down keys switch, if the opened line stands for several jobs.
     pub group: Vec<u64>,
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(alarms(&model, 80), ["ALARMS  draining  mail ready 13m26s  thumbs running 5m00s  buried 1"]);
     }
 
-    /// The marked line must keep its warning color, and an active filter must be visible.
+    /// The selected line must keep its warning color, and an active filter must be visible.
     #[test]
     fn marks_and_filters_hide_no_warning() {
         let filtered = Model { filter: "tube".to_owned(), ..model(1) };

@@ -70,7 +70,7 @@ pub fn show(bytes: &[u8]) -> io::Result<()> {
 }
 
 fn restore() {
-    // The lock is held only if this function has panicked, and the panic hook calls it again.
+    // The lock is already held only if this function has panicked and the panic hook has called the function again.
     let Some(mut before) = BEFORE.try_lock() else { return };
     if let Some(before) = before.take() {
         // The terminal may no longer exist.

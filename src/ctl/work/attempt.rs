@@ -36,7 +36,7 @@ pub struct Task {
 
 impl Task {
     pub fn pace(&self) -> Duration {
-        // Touch often, because a worker learns only from the reply to a touch that its job was revoked.
+        // Touch often: only the reply to a touch shows the worker that its job was revoked.
         Duration::from_secs(2).min(Duration::from_millis(self.ttr.saturating_mul(500)))
     }
 }
@@ -137,7 +137,7 @@ impl Attempt for CommandAttempt {
     }
 
     fn abort(&mut self) {
-        // The process ID is still the command's: `try_wait` releases it, and after that, nothing calls `abort`.
+        // The process ID is still the command's: only `try_wait` releases the ID, after which `abort` is never called.
         if killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL).is_err() {
             let _ = self.child.kill();
         }

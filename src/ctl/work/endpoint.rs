@@ -117,7 +117,7 @@ impl Delivery {
         let control = Arc::new(Mutex::new(Control::default()));
         let (head, own_control) = (endpoint.head(job, body.len()), control.clone());
         std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
-            // Wait one second longer than the worker thread, which should detect the job's time limit first.
+            // Wait one second longer than the worker thread, which should be the first to detect a timeout.
             let _ = sender.send(send(&endpoint, &head, &body, spare, (end + Duration::from_secs(1), &own_control)));
             ended();
         })?;
@@ -152,7 +152,7 @@ impl Attempt for Delivery {
     }
 }
 
-/// Repeats a request over a new connection if the server has closed the kept connection without a response.
+/// Sends a request. If the server has closed a reused connection without a response, retries over a new connection.
 fn send(
     endpoint: &Endpoint,
     head: &str,

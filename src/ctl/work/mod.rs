@@ -67,7 +67,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     let plan = Arc::new(plan);
     let shared = Arc::new(SharedState::new(jobs));
     let fail = |error: std::io::Error| Problem::refused(format!("work: {}", plain(&error)));
-    // SIGCHLD reports the end of a command, so catch it before the first command.
+    // SIGCHLD reports the end of a command, so install the handlers before the first command starts.
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let handle = signals.handle();
     // Do not retry the first connection, because the cause of an initial failure is probably a wrong address.
