@@ -32,7 +32,7 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Takes the steps for a piece of work before the work begins. The last piece of work can exceed the budget.
+    /// Takes the steps for a piece of work from the budget. The last piece of work can exceed the budget.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -112,7 +112,7 @@ pub enum TimerKey {
 /// Each timer has at most one entry, so the size of the heap does not depend on the number of jobs.
 #[derive(Debug, Default)]
 pub struct Deadlines {
-    /// At equal times, clients' timers come last, so that a client whose wait ends can get a job that becomes ready.
+    /// At equal times, clients' timers come last: a client can get a job that becomes ready just as its wait expires.
     pub heap: Heap<(Time, bool)>,
     pub positions: PositionTable,
 }
@@ -231,7 +231,7 @@ pub struct Flush {
     pub(in crate::engine) last: Option<u64>,
     /// The next slot to check. The flush checks slots, because some jobs of the tube are in none of the tube's queues.
     pub(in crate::engine) from: u32,
-    /// `true` if the held jobs have been deleted. Held jobs are first: deletes of other jobs could release them.
+    /// `true` if the held jobs have been deleted. They are deleted first, because other deletes could release them.
     pub(in crate::engine) held_done: bool,
     /// The command's number in the log.
     pub(in crate::engine) open: Option<u32>,
@@ -254,7 +254,7 @@ pub struct MoveJobs {
     pub to: Box<[u8]>,
     pub(in crate::engine) state: State,
     pub left: u64,
-    /// The tube `from`, or `None` if the move has not begun. Later tubes with the same name are not affected.
+    /// The tube `from`, or `None` if the move has not begun. Tubes created later with the same name are not affected.
     pub(in crate::engine) origin: Option<Handle<u32>>,
     /// The number of jobs skipped because they have expired or must not enter the destination tube.
     pub(in crate::engine) passed: usize,

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::{linked, Body, ClientId, Handle, Heap, JobId, Links, List, Priority, Slots, Span, Time, NIL, NOBODY};
 
-/// A waiting client receives DEADLINE_SOON when one of its reservations ends within this time, as in beanstalkd.
+/// A waiting client receives DEADLINE_SOON when one of its reservations will expire within this time, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
 /// The maximum lease time. Leases need a maximum, because a disconnect does not end a lease.
 pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
@@ -53,7 +53,7 @@ pub struct Waiting {
     pub until: Time,
     /// The extras of the job whose outcome the client waits for, or [`NIL`] if the client waits for a job.
     pub outcome: u32,
-    /// `true` if the job exists only to report its outcome to this client. A timeout removes an unreserved job.
+    /// `true` if the job exists only to report its outcome to this client. A timeout removes the job if unreserved.
     pub run: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct ClientState {
     pub(in crate::engine) watched: WatchList,
     held: Option<Box<Heap<(Time, JobId)>>>,
     pub(in crate::engine) waiting: Option<Waiting>,
-    /// The number of the current wait or idle period. Watches with this number are queued.
+    /// The sequence number of the current wait or idle period. Watches with this number are queued.
     pub(in crate::engine) wait: u32,
     /// The value of [`Clients::waits`] at the start of the wait.
     pub(in crate::engine) since: u64,
@@ -295,12 +295,12 @@ pub struct Watch {
     pub(in crate::engine) tube: u32,
     /// The maximum duration of the client's reservations of the tube's jobs, in milliseconds. 0 means unlimited.
     pub(in crate::engine) limit: u32,
-    /// The number of the wait or idle period for which the watch was queued, or 0. The period may be over, because some
-    /// clients leave queues gradually.
+    /// The sequence number of the wait or idle period for which the watch was queued, or 0. The period may be over,
+    /// because some clients leave queues gradually.
     pub(in crate::engine) wait: u32,
     /// A nonzero type, so that the compiler can store the discriminant of the table's `Entry` in this field.
     pub(in crate::engine) weight: NonZeroU16,
-    /// The number of the last lease command whose list contained the tube.
+    /// The sequence number of the last lease command whose list contained the tube.
     pub(in crate::engine) lease: u32,
     links: Links,
 }

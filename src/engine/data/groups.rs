@@ -87,7 +87,7 @@ pub struct Groups {
     /// The first membership and the first wait of each job, by slot.
     members: SlotTable,
     waiters: SlotTable,
-    /// Log bytes for recording that members have ended, in addition to the bytes for the deletes of their jobs.
+    /// Log bytes for recording that group members have ended, in addition to the bytes for deleting these jobs.
     pub ends: u64,
 }
 

@@ -47,7 +47,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.len()
     }
 
-    /// Adds the bytes that `change` allocates to `memory`. Does not count the bytes that an empty heap can keep.
+    /// Adds to `memory` the bytes that `change` allocates. Does not count the bytes that an empty heap can keep.
     pub fn charged(&mut self, memory: &mut u64, change: impl FnOnce(&mut Heap<K>)) {
         let bytes = |heap: &Heap<K>| (heap.entries.capacity().saturating_sub(KEEP) * size_of::<(K, u32)>()) as u64;
         *memory -= bytes(self);

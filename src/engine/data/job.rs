@@ -29,7 +29,7 @@ pub enum State {
     Ready,
     /// The job becomes ready when its delay ends.
     Delayed,
-    /// A client holds the job until the time to run ends.
+    /// A client holds the job until the time to run expires.
     Reserved,
     /// The job waits for a kick.
     Buried,
@@ -51,7 +51,7 @@ pub enum Cause {
     Kick,
     Due,
     Expire,
-    /// The holder disconnected, or gave back all its jobs or all its jobs of one tube.
+    /// The holder disconnected, or gave back its jobs (all of them, or all those of one tube).
     HangUp,
     Move,
     MoveLater,

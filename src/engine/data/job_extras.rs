@@ -153,13 +153,13 @@ pub(in crate::engine) struct RareExtras {
     pub reducer: Option<Box<[u8]>>,
     /// [`Time::NEVER`] without a start time.
     pub start: Time,
-    /// The rank among ready jobs (see `rank_of`) of a [`CompletionPolicy::Keep`] job whose start time has passed, or 0.
+    /// For a [`CompletionPolicy::Keep`] job past its start time, the rank among ready jobs (see `rank_of`), else 0.
     pub order: u64,
     /// `true` if the only client that waited for the outcome no longer waits, and no client can query the outcome.
     pub orphaned: bool,
     /// `true` if the job is removed when its outcome has been sent.
     pub ephemeral: bool,
-    /// `true` if the submitter's time limit passed during the current try. Without an outcome, no other try follows.
+    /// `true` if the submitter's time limit expired during this try. This is the last try, even without an outcome.
     pub last_try: bool,
     pub reports: u32,
     /// The delay in seconds after the first failed try. 0 means no delay.

@@ -97,7 +97,7 @@ pub struct TubeTimes {
     pub events: TubeEvents,
 }
 
-/// Event counts of a tube since its creation, except while there was no memory for these counts.
+/// Event counts of a tube since its creation. Events are not counted while there is no memory for the counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TubeEvents {
     pub timeouts: u64,
@@ -158,7 +158,7 @@ impl Latency {
         Span::ZERO
     }
 
-    /// Returns the ends in nanoseconds of every second range except the last, with the numbers of shorter durations.
+    /// Returns, for every second range except the last, its end in nanoseconds and the number of shorter durations.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pairs = self.counts.chunks_exact(2).enumerate();
         pairs.take(RANGES / 2 - 1).scan(0, |below, (position, pair)| {
