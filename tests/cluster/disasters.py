@@ -51,9 +51,9 @@ def suffer(program, etcd, kind, names):
         strike(world, kind, backup)
         time.sleep(5)
         book = load.end()
-        assert not any(node.serves() for node in world.nodes), "a server is active"
+        assert not any(node.serves() for node in world.nodes), "a server is still active"
         refused = [node.name for node in world.nodes if "etcd was wiped or restored" in node.log()]
-        assert kind in ("lost", "minority") or len(refused) == len(world.nodes), f"only {refused} refuse"
+        assert kind in ("lost", "minority") or len(refused) == len(world.nodes), f"only {refused} report the loss"
         for node in world.nodes:
             node.signal(signal.SIGTERM)
             assert node.process.wait(timeout=20) == 0, node.name
@@ -62,7 +62,7 @@ def suffer(program, etcd, kind, names):
         node.run([])
         left = set(drain(world))
         lost, back = book.put - book.deleted - book.unsure - left, book.deleted & left
-        print(f"etcd {kind}, {len(names)} servers: {len(book.put)} acknowledged, {len(lost)} lost, {len(back)} back, "
+        print(f"etcd {kind}, {len(names)} servers: {len(book.put)} acknowledged, {len(lost)} lost, {len(back)} reappeared, "
               f"served from the copy of {node.name}", flush=True)
         return not lost and not back and not book.problems
     except BaseException:
@@ -86,7 +86,7 @@ def slow(program, etcd):
         begin = time.time()
         world.promote(standby)
         while not standby.serves():
-            assert time.time() < begin + 60, "it does not catch up"
+            assert time.time() < begin + 60, "the standby does not catch up"
             time.sleep(0.05)
         taken = time.time() - begin
         found = len(drain(world))

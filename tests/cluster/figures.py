@@ -27,7 +27,7 @@ def cpu(process):
 
 
 def puts(port, connections):
-    """Returns the acknowledged puts per second. Each connection waits for the reply before it sends its next put."""
+    """Returns the number of acknowledged puts and the duration in seconds. Each connection waits for each reply."""
     links = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     poll, by_file, count = select.epoll(), {}, 0
     for link in links:
@@ -103,7 +103,7 @@ def fill_in_batches(port, count):
 
 
 def fill_separately(port, count):
-    """Puts `count` jobs, each in an entry of its own."""
+    """Puts `count` jobs, each in a separate entry."""
     with socket.create_connection(("127.0.0.1", port)) as link:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(count):

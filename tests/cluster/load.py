@@ -102,13 +102,13 @@ class Book:
         self.answered()
         with self.lock:
             if body in self.deleted:
-                self.problems.append(f"{body} came back after its end was acknowledged")
+                self.problems.append(f"{body} was received again after its completion was acknowledged")
             holder = self.holders.get(body)
             self.holders[body] = (client, client.link)
         if holder and holder[0] is not client and holder[0].node is client.node:
             time.sleep(0.5)
             if holder[1] is holder[0].link and self.holders.get(body, (None,))[0] is client:
-                self.problems.append(f"{body} is held by two workers of {client.node.name}")
+                self.problems.append(f"{body} is reserved by two workers of {client.node.name}")
 
     def ends(self, body):
         with self.lock:
@@ -237,7 +237,7 @@ def drain(world):
                 reply = client.ask(b"reserve-with-timeout %d\r\n" % (TTR // 1000 + 1)).split()
                 if reply[0] == "RESERVED":
                     found.append(client.body(int(reply[2])))
-                    assert reply[1] not in gone, f"job {reply[1]} was deleted, and is back"
+                    assert reply[1] not in gone, f"job {reply[1]} was deleted but exists again"
                     if client.ask(b"delete %s\r\n" % reply[1].encode()) == "DELETED":
                         gone.add(reply[1])
                 elif reply[0] != "DEADLINE_SOON":

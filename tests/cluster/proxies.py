@@ -177,7 +177,7 @@ def keepalived(program, etcd):
     """The floating address must move to the other machine when the active server is killed, and back."""
     missing = [name for name in ("keepalived", "ip", "/usr/bin/curl") if not shutil.which(name)]
     if missing or os.geteuid() != 0:
-        print(f"keepalived: not tested, because it requires root, keepalived, ip and /usr/bin/curl; missing: {missing}",
+        print(f"keepalived: not tested, because the test requires root, keepalived, ip and /usr/bin/curl; missing: {missing}",
               flush=True)
         return True
     with tempfile.TemporaryDirectory(prefix="beanpole-keepalived-") as folder:

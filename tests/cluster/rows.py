@@ -41,7 +41,7 @@ def row_3(world, book, lengths):
 
 
 def row_4(world, book, lengths):
-    """SIGSTOP the active server for 5 s: nothing may be answered after it"""
+    """SIGSTOP the active server for 5 s: it must not reply afterwards"""
     node = world.active()
     links = [socket.create_connection(("127.0.0.1", node.port), timeout=3) for _ in range(3)]
     node.signal(signal.SIGSTOP)
@@ -51,7 +51,7 @@ def row_4(world, book, lengths):
     time.sleep(5)
     node.signal(signal.SIGCONT)
     for link in links:
-        assert end_of(link, 5) == b"", "a server that was stopped answers"
+        assert end_of(link, 5) == b"", "the server replies after it was suspended"
 
 
 def row_5(world, book, lengths):
@@ -84,32 +84,32 @@ def cut_off(world, node, ways):
         way.cut = True
     assert end_of(link, 15) == b""
     closed, opened = time.time(), None
-    assert not other.serves(), "two servers are open at a time"
+    assert not other.serves(), "two servers are active at the same time"
     while opened is None and time.time() < begin + 30:
         opened = time.time() if other.serves() else None
         time.sleep(0.005)
-    assert opened is not None, "no other server is active"
-    assert not node.serves(), "two servers are open at a time"
+    assert opened is not None, "no other server became active"
+    assert not node.serves(), "two servers are active at the same time"
     time.sleep(max(0, begin + 10 - time.time()))
     for way in ways:
         way.cut = False
-    return f"closed after {closed - begin:.2f} s, the other opened after {opened - begin:.2f} s"
+    return f"inactive after {closed - begin:.2f} s, the other server active after {opened - begin:.2f} s"
 
 
 def row_6(world, book, lengths):
-    """cut the machine of the active server off for 10 s"""
+    """disconnect the active server's machine for 10 s"""
     node = world.active()
     return cut_off(world, node, [*node.ways, *node.doors.values()])
 
 
 def row_7(world, book, lengths):
-    """cut the active server from etcd, but not from its clients, for 10 s"""
+    """disconnect the active server from etcd, but not from its clients, for 10 s"""
     node = world.active()
     return cut_off(world, node, node.ways)
 
 
 def row_8(world, book, lengths):
-    """cut a standby from etcd for 10 s"""
+    """disconnect a standby from etcd for 10 s"""
     other = world.standby()
     for way in other.ways:
         way.cut = True
@@ -117,7 +117,7 @@ def row_8(world, book, lengths):
     for way in other.ways:
         way.cut = False
     time.sleep(3)
-    assert world.active() is not other, "a standby took over that was cut off"
+    assert world.active() is not other, "the disconnected standby took over"
     lines = [line.split("\t") for line in world.cluster("status").splitlines()[1:]]
     entries = {line[0]: int(line[2]) for line in lines}
     behind = max(entries.values()) - entries[other.name]
@@ -127,7 +127,7 @@ def row_8(world, book, lengths):
 
 
 def row_9(world, book, lengths):
-    """answers of etcd cut off from the active server for 5 s; 30 % of packets lost for 15 s; 200 ms of delay for 10 s"""
+    """etcd's responses to the active server held for 5 s; 30 % of packets lost for 15 s; 200 ms of delay for 10 s"""
     first, node = world.epoch(), world.active()
     for way in node.ways:
         way.mute = True
@@ -160,14 +160,14 @@ def row_10(world, book, lengths):
     for server in stopped:
         server.send_signal(signal.SIGCONT)
     late = [moment - begin for moment in list(book.answers) if begin + 1.2 < moment < end]
-    assert not late, f"answers {late} s after the quorum was lost"
+    assert not late, f"replies {late} s after the quorum was lost"
     while not any(moment > end for moment in book.moments[-20:]) and time.time() < end + 30:
         time.sleep(0.02)
-    return f"serves {book.moments[-1] - end:.1f} s after it is back"
+    return f"serves {book.moments[-1] - end:.1f} s after the quorum is back"
 
 
 def row_12(world, book, lengths):
-    """all lose power at once"""
+    """all machines lose power at the same time"""
     for node in world.nodes:
         node.kill()
     for number in range(3):
@@ -203,15 +203,15 @@ def row_13(world, book, lengths):
         client.body(1)
         node.start()
         time.sleep(3.9)
-        assert client.ask(b"touch %s\r\n" % job) == "TOUCHED", "a time to run has ended early"
+        assert client.ask(b"touch %s\r\n" % job) == "TOUCHED", "the time to run ended early"
         assert client.ask(b"delete %s\r\n" % job) == "DELETED"
     warned = [node.name for node in world.nodes if "of this server's clock" in node.log()]
-    assert warned, "nobody tells of the clock"
+    assert warned, "no server reports the wrong clock"
     return f"warned by {' and '.join(warned)}"
 
 
 def row_14(world, book, lengths):
-    """an upgrade of one server after the other, a machine of etcd replaced, and a server replaced"""
+    """servers upgraded one after the other, an etcd machine replaced, and a server replaced"""
     standby, active = world.standby(), world.active()
     standby.signal(signal.SIGTERM)
     standby.process.wait(timeout=20)
@@ -254,7 +254,7 @@ def row_15(world, book, lengths):
     time.sleep(3)
     standby.signal(signal.SIGCONT)
     time.sleep(4)
-    assert "made again from entry" in standby.log(), "nothing was purged that the standby needed"
+    assert "made again from entry" in standby.log(), "the purge removed no entry that the standby needed"
     # Starts the killed server again, to check that it can read the files that `purge` has written.
     active = world.active()
     active.kill()
@@ -268,7 +268,7 @@ def row_17(world, book, lengths):
     os.rename(node.folder, node.folder + ".away")
     begin = time.time()
     while not (other.serves() or "stops being active" in node.log()):
-        assert time.time() < begin + 20, "it stays active"
+        assert time.time() < begin + 20, "the server stays active without its directory"
         time.sleep(0.005)
     world.active()
     time.sleep(3)
@@ -286,7 +286,7 @@ def row_18(world, book, lengths):
         file.write(bytes([byte ^ 1]))
     node.kill()
     time.sleep(6)
-    assert "is damaged; copying the journal again" in other.log(), "nobody noticed"
+    assert "is damaged; copying the journal again" in other.log(), "the damage was not detected"
     node.start()
 
 
