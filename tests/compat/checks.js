@@ -1,4 +1,4 @@
-// Shared helpers of the Node scripts in this directory: the server's address, and checks that count themselves.
+// Shared helpers of the Node scripts in this directory: the server's address, and checks that are counted.
 'use strict';
 
 const assert = require('assert');

@@ -1,4 +1,4 @@
-"""Shared helpers of the Python scripts in this directory: the server's address, and checks that count themselves."""
+"""Shared helpers of the Python scripts in this directory: the server's address, and checks that are counted."""
 
 import sys
 import threading

@@ -84,8 +84,8 @@ STEPS = {
     }, 'stats-tube')
     same([job.tube, job.ttr, job.pri, job.delay], [name, 60, 10, 0], 'fields')
     job.delete
-    fails(NotFound, 'stats-job of no job') { job.stats }
-    fails(NotFound, 'stats-tube of no tube') { c.tubes['no-such-tube'].stats }
+    fails(NotFound, 'stats-job of a missing job') { job.stats }
+    fails(NotFound, 'stats-tube of a missing tube') { c.tubes['no-such-tube'].stats }
     c.close
   end,
 
@@ -124,7 +124,7 @@ STEPS = {
     job = c.tubes.reserve(0)
     same(job.touch[:status], 'TOUCHED', 'touch')
     job.delete
-    fails(NotFound, 'touch of no job') { c.connection.transmit("touch #{id}") }
+    fails(NotFound, 'touch of a missing job') { c.connection.transmit("touch #{id}") }
     c.close
   end,
 
@@ -162,7 +162,7 @@ STEPS = {
       fails(Beaneater::DeadlineSoonError, 'waiting near a deadline') { c.tubes.reserve }
     end
     job.touch
-    fails(Beaneater::TimedOutError, 'touch moves the deadline away') { c.tubes.reserve(0) }
+    fails(Beaneater::TimedOutError, 'touch extends the deadline') { c.tubes.reserve(0) }
     job.delete
     c.close
   end,
@@ -192,10 +192,10 @@ STEPS = {
     fails(Beaneater::TimedOutError, 'paused') { c.tubes.reserve(0) }
     same([tube.stats.pause, tube.stats.cmd_pause_tube], [60, 1], 'shown in stats-tube')
     later = Thread.new { sleep 0.3; other.tubes[name].pause(0) }
-    job = within(0.28, 1.5, 'resumed at once') { c.tubes.reserve(10) }
+    job = within(0.28, 1.5, 'resumed immediately') { c.tubes.reserve(10) }
     later.join
     job.delete
-    fails(NotFound, 'pause of no tube') { c.tubes['no-such-tube'].pause(1) }
+    fails(NotFound, 'pause of a missing tube') { c.tubes['no-such-tube'].pause(1) }
     [c, other].each(&:close)
   end,
 

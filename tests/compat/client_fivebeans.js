@@ -79,8 +79,8 @@ async function statistics(tube) {
   const list = await c.do('list_tubes');
   ok(list[0] === 'default' && list.includes(tube), 'list-tubes');
   await c.do('destroy', id);
-  await fails('NOT_FOUND', c.do('stats_job', id), 'stats-job of no job');
-  await fails('NOT_FOUND', c.do('stats_tube', 'no-such-tube'), 'stats-tube of no tube');
+  await fails('NOT_FOUND', c.do('stats_job', id), 'stats-job of a missing job');
+  await fails('NOT_FOUND', c.do('stats_tube', 'no-such-tube'), 'stats-tube of a missing tube');
   c.end();
 }
 
@@ -123,7 +123,7 @@ async function releaseBuryKick(tube) {
   same(await c.do('kick', 10), '0', 'nothing left to kick');
   await c.do('destroy', id);
   for (const call of [['release', id, 0, 0], ['bury', id, 0], ['touch', id], ['kick_job', id]]) {
-    await fails('NOT_FOUND', c.do(...call), `${call[0]} of no job`);
+    await fails('NOT_FOUND', c.do(...call), `${call[0]} of a missing job`);
   }
   c.end();
 }
@@ -151,9 +151,9 @@ async function touchAndDeadline(tube) {
   const id = await put(c, 'work', 0, 0, 2);
   await c.do('reserve');
   await within(0.9, 1.6, () => fails('DEADLINE_SOON', c.do('reserve'), 'waiting near a deadline'), 'one second before');
-  await fails('DEADLINE_SOON', c.do('reserve_with_timeout', 0), 'still near');
+  await fails('DEADLINE_SOON', c.do('reserve_with_timeout', 0), 'the deadline is still near');
   await c.do('touch', id);
-  await fails('TIMED_OUT', c.do('reserve_with_timeout', 0), 'touch moves the deadline away');
+  await fails('TIMED_OUT', c.do('reserve_with_timeout', 0), 'touch extends the deadline');
   await c.do('destroy', id);
   c.end();
 }
@@ -176,10 +176,10 @@ async function pause(tube) {
   await c.do('pause_tube', tube, 60);
   await fails('TIMED_OUT', c.do('reserve_with_timeout', 0), 'paused');
   const resumed = sleep(0.3).then(() => other.do('pause_tube', tube, 0));
-  same((await within(0.28, 1.5, () => c.do('reserve'), 'resumed at once'))[0], id, 'id');
+  same((await within(0.28, 1.5, () => c.do('reserve'), 'resumed immediately'))[0], id, 'id');
   await resumed;
   await c.do('destroy', id);
-  await fails('NOT_FOUND', c.do('pause_tube', 'no-such-tube', 1), 'pause of no tube');
+  await fails('NOT_FOUND', c.do('pause_tube', 'no-such-tube', 1), 'pause of a missing tube');
   c.end();
   other.end();
 }

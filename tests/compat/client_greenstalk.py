@@ -55,7 +55,7 @@ def job_statistics(tube):
         wanted.update({"state": "ready", "kicks": 2})
         same(c.stats_job(id), wanted, "stats-job, kicked")
         c.delete(id)
-        raises(greenstalk.NotFoundError, lambda: c.stats_job(id), "stats-job of no job")
+        raises(greenstalk.NotFoundError, lambda: c.stats_job(id), "stats-job of a missing job")
 
 
 def tube_statistics(tube):
@@ -89,7 +89,7 @@ def tube_statistics(tube):
         wanted.update({"pause": 0, "pause-time-left": 0, "cmd-pause-tube": 2, "cmd-delete": 3,
                        "current-jobs-reserved": 0, "current-jobs-delayed": 0, "current-jobs-buried": 0})
         same(checks.of_tube(c.stats_tube(tube)), wanted, "stats-tube, emptied")
-        raises(greenstalk.NotFoundError, lambda: c.stats_tube("no-such-tube"), "stats-tube of no tube")
+        raises(greenstalk.NotFoundError, lambda: c.stats_tube("no-such-tube"), "stats-tube of a missing tube")
 
 
 def server_statistics(tube):
@@ -147,9 +147,9 @@ def delay_and_release(tube):
         id = c.put("later", delay=1)
         same(c.peek_delayed().id, id, "peek-delayed")
         raises(greenstalk.NotFoundError, c.peek_ready, "not ready yet")
-        raises(greenstalk.TimedOutError, lambda: c.reserve(timeout=0), "not given out yet")
+        raises(greenstalk.TimedOutError, lambda: c.reserve(timeout=0), "not yet available to workers")
         job, seconds = timed(lambda: c.reserve(timeout=5))
-        same(job.id, id, "given out after its delay")
+        same(job.id, id, "reserved after its delay")
         within(0.95, seconds, 2, "delay of put")
         c.release(job, priority=2, delay=1)
         stats = c.stats_job(id)
@@ -161,7 +161,7 @@ def delay_and_release(tube):
         same([c.reserve().id, c.reserve().id], [other, id], "order after a release")
         c.delete(other)
         c.delete(job)
-        raises(greenstalk.NotFoundError, lambda: c.release(job), "release of a job not held")
+        raises(greenstalk.NotFoundError, lambda: c.release(job), "release of a job that is not reserved")
 
 
 def peek_and_kick(tube):
@@ -176,17 +176,17 @@ def peek_and_kick(tube):
         same((c.peek_buried().id, c.peek_buried().body), (ids[0], "b0"), "oldest buried")
         same((c.peek_delayed().id, c.peek_ready().id), (late, ready), "delayed, ready")
         same((c.peek(late).body, c.peek(ids[2]).body), ("late", "b2"), "peek by id")
-        same(c.kick(2), 2, "two buried ones first")
-        same(c.peek_buried().id, ids[2], "the third is left")
-        same(c.stats_job(late)["state"], "delayed", "delayed ones stay while there are buried ones")
-        same(c.kick(100), 1, "the last buried one")
-        same(c.kick(100), 1, "now the delayed one")
+        same(c.kick(2), 2, "two buried jobs first")
+        same(c.peek_buried().id, ids[2], "the third job is left")
+        same(c.stats_job(late)["state"], "delayed", "delayed jobs stay while there are buried jobs")
+        same(c.kick(100), 1, "the last buried job")
+        same(c.kick(100), 1, "then the delayed job")
         same(c.kick(100), 0, "nothing left to kick")
         raises(greenstalk.NotFoundError, lambda: c.kick_job(late), "kick-job of a ready job")
         for id in ids + [late, ready]:
             c.delete(id)
-        raises(greenstalk.NotFoundError, lambda: c.kick_job(late), "kick-job of no job")
-        raises(greenstalk.NotFoundError, lambda: c.bury(greenstalk.Job(late, "")), "bury of no job")
+        raises(greenstalk.NotFoundError, lambda: c.kick_job(late), "kick-job of a missing job")
+        raises(greenstalk.NotFoundError, lambda: c.bury(greenstalk.Job(late, "")), "bury of a missing job")
 
 
 def delete_in_each_state(tube):
@@ -194,7 +194,7 @@ def delete_in_each_state(tube):
         ready, late = c.put("ready"), c.put("late", priority=9, delay=100)
         held = c.put("held", priority=0)
         job = c.reserve()
-        same(job.id, held, "the most urgent one")
+        same(job.id, held, "the most urgent job")
         raises(greenstalk.NotFoundError, lambda: other.delete(held), "held by another connection")
         raises(greenstalk.NotFoundError, lambda: other.touch(job), "touch by another connection")
         raises(greenstalk.NotFoundError, lambda: other.release(job), "release by another connection")
@@ -212,15 +212,15 @@ def touch_and_deadline(tube):
         started = time.monotonic()
         raises(greenstalk.DeadlineSoonError, lambda: c.reserve(timeout=10), "waiting while a deadline comes near")
         within(0.9, time.monotonic() - started, 1.6, "one second before the deadline")
-        raises(greenstalk.DeadlineSoonError, lambda: c.reserve(timeout=0), "still near")
+        raises(greenstalk.DeadlineSoonError, lambda: c.reserve(timeout=0), "the deadline is still near")
         c.touch(job)
-        raises(greenstalk.TimedOutError, lambda: c.reserve(timeout=0), "touch moves the deadline away")
+        raises(greenstalk.TimedOutError, lambda: c.reserve(timeout=0), "touch extends the deadline")
         time.sleep(1.3)
         c.touch(job)
         same(c.stats_job(id)["time-left"], 1, "time left after a touch")
         raises(greenstalk.TimedOutError, lambda: other.reserve(timeout=0), "still held")
         c.delete(job)
-        raises(greenstalk.NotFoundError, lambda: c.touch(job), "touch of no job")
+        raises(greenstalk.NotFoundError, lambda: c.touch(job), "touch of a missing job")
 
 
 def expiry(tube):
@@ -233,7 +233,7 @@ def expiry(tube):
         same(job.id, id, "given to another worker")
         stats = other.stats_job(id)
         same((stats["timeouts"], stats["reserves"]), (1, 2), "counted")
-        raises(greenstalk.NotFoundError, lambda: c.delete(job), "the first worker lost it")
+        raises(greenstalk.NotFoundError, lambda: c.delete(job), "the first worker no longer holds the job")
         other.delete(job)
 
 
@@ -243,9 +243,9 @@ def closing_gives_jobs_back(tube):
         with connect(tube) as other:
             same(other.reserve(timeout=0).id, id, "reserved")
         job = c.reserve(timeout=3)
-        same(job.id, id, "back in the queue")
+        same(job.id, id, "the job is ready again")
         stats = c.stats_job(job)
-        same((stats["releases"], stats["timeouts"], stats["reserves"]), (0, 0, 2), "a close is no release")
+        same((stats["releases"], stats["timeouts"], stats["reserves"]), (0, 0, 2), "a close does not count as a release")
         c.delete(job)
 
 
@@ -261,7 +261,7 @@ def reserve_by_id(tube):
         same(p.reserve_job(ready).id, ready, "reserve-job of a buried job")
         p.delete(ready)
         c.delete(late)
-        raises(greenstalk.NotFoundError, lambda: c.reserve_job(late), "reserve-job of no job")
+        raises(greenstalk.NotFoundError, lambda: c.reserve_job(late), "reserve-job of a missing job")
 
 
 def tubes(tube):
@@ -273,12 +273,12 @@ def tubes(tube):
         same([c.ignore("default"), c.ignore("default"), c.ignore(tube + "2")], [2, 2, 1], "ignore counts")
         raises(greenstalk.NotIgnoredError, lambda: c.ignore(tube), "the last tube stays watched")
         same(c.tubes()[0], "default", "default comes first")
-        ok(tube in c.tubes() and tube + "2" not in c.tubes(), "an unused tube goes away")
+        ok(tube in c.tubes() and tube + "2" not in c.tubes(), "an unused tube disappears")
         c.use(tube + "3")
         same(c.using(), tube + "3", "used")
-        ok(tube + "3" in c.tubes(), "a used tube is there")
+        ok(tube + "3" in c.tubes(), "a used tube exists")
         c.use("default")
-        ok(tube + "3" not in c.tubes(), "and gone afterwards")
+        ok(tube + "3" not in c.tubes(), "and disappears afterwards")
         longest = "n" * 200
         c.use(longest)
         same(c.using(), longest, "a name of 200 bytes")
@@ -295,17 +295,17 @@ def pause(tube):
         id = c.put("held back")
         c.pause_tube(tube, 60)
         raises(greenstalk.TimedOutError, lambda: c.reserve(timeout=0), "paused")
-        same(c.peek_ready().id, id, "peek does not mind a pause")
+        same(c.peek_ready().id, id, "peek ignores a pause")
         timer = later(0.3, lambda: connect().pause_tube(tube, 0))
         job, seconds = timed(lambda: c.reserve(timeout=10))
         timer.join()
-        within(0.29, seconds, 1.5, "resumed at once")
+        within(0.29, seconds, 1.5, "resumed immediately")
         c.release(job)
         c.pause_tube(tube, 1)
         job, seconds = timed(lambda: c.reserve(timeout=10))
         within(0.95, seconds, 2, "a pause ends by itself")
         c.delete(job)
-        raises(greenstalk.NotFoundError, lambda: c.pause_tube("no-such-tube", 1), "pause of no tube")
+        raises(greenstalk.NotFoundError, lambda: c.pause_tube("no-such-tube", 1), "pause of a missing tube")
 
 
 def bodies(tube):

@@ -67,8 +67,8 @@ async function statistics(tube) {
     'pause-time-left': '0',
   }, 'stats-tube');
   await c.delete(id);
-  await fails('NOT_FOUND', c.statsJob(id), 'stats-job of no job');
-  await fails('NOT_FOUND', c.statsTube('no-such-tube'), 'stats-tube of no tube');
+  await fails('NOT_FOUND', c.statsJob(id), 'stats-job of a missing job');
+  await fails('NOT_FOUND', c.statsTube('no-such-tube'), 'stats-tube of a missing tube');
   await c.quit();
 }
 
@@ -140,9 +140,9 @@ async function touchAndDeadline(tube) {
   const id = await c.put('work', { ttr: 2 });
   await c.reserve();
   await within(0.9, 1.6, () => fails('DEADLINE_SOON', c.reserve(), 'waiting near a deadline'), 'one second before');
-  await fails('DEADLINE_SOON', c.reserveWithTimeout(0), 'still near');
+  await fails('DEADLINE_SOON', c.reserveWithTimeout(0), 'the deadline is still near');
   await c.touch(id);
-  await fails('TIMED_OUT', c.reserveWithTimeout(0), 'touch moves the deadline away');
+  await fails('TIMED_OUT', c.reserveWithTimeout(0), 'touch extends the deadline');
   same(values(await c.statsJob(id))['time-left'], '1', 'time left');
   await c.delete(id);
   await c.quit();
@@ -154,9 +154,9 @@ async function reserveById(tube) {
   const id = await c.put('late', { delay: 100 });
   const job = await other.reserveJob(id);
   same([job.id, job.payload.toString()], [id, 'late'], 'reserve-job');
-  await fails('NOT_FOUND', c.reserveJob(id), 'reserved already');
+  await fails('NOT_FOUND', c.reserveJob(id), 'already reserved');
   await other.quit();
-  same((await c.reserveWithTimeout(3)).id, id, 'back after its holder has gone');
+  same((await c.reserveWithTimeout(3)).id, id, 'ready again after its holder disconnected');
   await c.delete(id);
   await fails('NOT_FOUND', c.reserveJob(id), 'no such job');
   await c.quit();
@@ -183,10 +183,10 @@ async function pause(tube) {
   await fails('TIMED_OUT', c.reserveWithTimeout(0), 'paused');
   same(values(await c.statsTube(tube)).pause, '60', 'shown in stats-tube');
   const resumed = sleep(0.3).then(() => pauseTube(other, tube, 0));
-  const job = await within(0.28, 1.5, () => c.reserveWithTimeout(10), 'resumed at once');
+  const job = await within(0.28, 1.5, () => c.reserveWithTimeout(10), 'resumed immediately');
   await resumed;
   await c.delete(job.id);
-  await fails('NOT_FOUND', pauseTube(c, 'no-such-tube', 1), 'pause of no tube');
+  await fails('NOT_FOUND', pauseTube(c, 'no-such-tube', 1), 'pause of a missing tube');
   await c.quit();
   await other.quit();
 }

@@ -71,8 +71,8 @@ async function statistics(tube) {
   const list = await c.do('list_tubes');
   ok(list[0] === 'default' && list.includes(tube), 'list-tubes');
   await c.do('deleteJob', id);
-  same(await c.do('stats_job', id), ['NOT_FOUND'], 'stats-job of no job');
-  same(await c.do('stats_tube', 'no-such-tube'), ['NOT_FOUND'], 'stats-tube of no tube');
+  same(await c.do('stats_job', id), ['NOT_FOUND'], 'stats-job of a missing job');
+  same(await c.do('stats_tube', 'no-such-tube'), ['NOT_FOUND'], 'stats-tube of a missing tube');
   c.end();
 }
 
@@ -111,7 +111,9 @@ async function releaseBuryKick(tube) {
   same(await c.do('peek', id), { id, data: 'job' }, 'peek');
   same(await c.do('kick', 10), ['1'], 'kick a buried job');
   await c.do('deleteJob', id);
-  for (const command of ['release', 'bury', 'touch']) await fails('NOT_FOUND', c.do(command, id), `${command} of no job`);
+  for (const command of ['release', 'bury', 'touch']) {
+    await fails('NOT_FOUND', c.do(command, id), `${command} of a missing job`);
+  }
   c.end();
 }
 
@@ -128,7 +130,7 @@ async function deleteInEachState(tube) {
   const late = await put(c, 'late', 0, 100);
   for (const id of [buried, ready, late]) same(await other.do('deleteJob', id), ['DELETED'], 'delete');
   c.end();
-  same((await other.do('reserve_with_timeout', 3)).id, held, 'back after its holder has gone');
+  same((await other.do('reserve_with_timeout', 3)).id, held, 'ready again after its holder disconnected');
   await other.do('deleteJob', held);
   other.end();
 }
@@ -139,7 +141,7 @@ async function touchAndDeadline(tube) {
   await c.do('reserve');
   await within(0.9, 1.6, () => fails('DEADLINE_SOON', c.do('reserve'), 'waiting near a deadline'), 'one second before');
   same(await c.do('touch', id), ['TOUCHED'], 'touch');
-  await fails('TIMED_OUT', c.do('reserve_with_timeout', 0), 'touch moves the deadline away');
+  await fails('TIMED_OUT', c.do('reserve_with_timeout', 0), 'touch extends the deadline');
   await c.do('deleteJob', id);
   c.end();
 }
@@ -163,10 +165,10 @@ async function pause(tube) {
   same(await c.do('pause_tube', tube, 60), ['PAUSED'], 'pause');
   await fails('TIMED_OUT', c.do('reserve_with_timeout', 0), 'paused');
   const resumed = sleep(0.3).then(() => other.do('pause_tube', tube, 0));
-  same((await within(0.28, 1.5, () => c.do('reserve'), 'resumed at once')).id, id, 'id');
+  same((await within(0.28, 1.5, () => c.do('reserve'), 'resumed immediately')).id, id, 'id');
   await resumed;
   await c.do('deleteJob', id);
-  await fails('NOT_FOUND', c.do('pause_tube', 'no-such-tube', 1), 'pause of no tube');
+  await fails('NOT_FOUND', c.do('pause_tube', 'no-such-tube', 1), 'pause of a missing tube');
   c.end();
   other.end();
 }

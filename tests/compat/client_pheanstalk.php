@@ -123,8 +123,8 @@ $steps = [
         ksort($wanted);
         same($stats, $wanted, 'stats-tube');
         $c->delete($job);
-        fails(ServerException::class, fn () => $c->statsJob($job), 'stats-job of no job');
-        fails(ServerException::class, fn () => $c->statsTube('no-such-tube'), 'stats-tube of no tube');
+        fails(ServerException::class, fn () => $c->statsJob($job), 'stats-job of a missing job');
+        fails(ServerException::class, fn () => $c->statsTube('no-such-tube'), 'stats-tube of a missing tube');
     },
 
     'reserve-times-out' => function (string $tube) {
@@ -155,7 +155,7 @@ $steps = [
         same([$c->kick(10), $c->kick(10)], [1, 0], 'kick');
         $c->delete($job);
         foreach (['release', 'bury', 'touch', 'kickJob'] as $method) {
-            fails(JobNotFoundException::class, fn () => $c->$method($job), "$method of no job");
+            fails(JobNotFoundException::class, fn () => $c->$method($job), "$method of a missing job");
         }
     },
 
@@ -180,9 +180,9 @@ $steps = [
         $c->reserve();
         $wait = fn () => fails(DeadlineSoonException::class, fn () => $c->reserve(), 'waiting near a deadline');
         within(0.9, 1.6, $wait, 'one second before the deadline');
-        fails(DeadlineSoonException::class, fn () => $c->reserveWithTimeout(0), 'still near');
+        fails(DeadlineSoonException::class, fn () => $c->reserveWithTimeout(0), 'the deadline is still near');
         $c->touch($job);
-        same($c->reserveWithTimeout(0), null, 'touch moves the deadline away');
+        same($c->reserveWithTimeout(0), null, 'touch extends the deadline');
         $c->delete($job);
     },
 
@@ -211,9 +211,9 @@ $steps = [
         $stats = plain($c->statsTube($tube));
         same([$stats['pause'], $stats['cmd-pause-tube']], ['60', '1'], 'shown in stats-tube');
         $c->resumeTube($tube);
-        same(of(within(0, 1, fn () => $c->reserve(), 'resumed at once')), of($job), 'job');
+        same(of(within(0, 1, fn () => $c->reserve(), 'resumed immediately')), of($job), 'job');
         $c->delete($job);
-        fails(ServerException::class, fn () => $c->pauseTube('no-such-tube', 1), 'pause of no tube');
+        fails(ServerException::class, fn () => $c->pauseTube('no-such-tube', 1), 'pause of a missing tube');
     },
 
     'bodies' => function (string $tube) {

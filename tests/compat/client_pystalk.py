@@ -58,8 +58,8 @@ def statistics(tube):
          (tube, 1, 1, 1), "stats-tube")
     ok(c.list_tubes()[0] == "default" and tube in c.list_tubes(), "list-tubes")
     c.delete_job(id)
-    error("NOT_FOUND", lambda: c.stats_job(id), "stats-job of no job")
-    error("NOT_FOUND", lambda: c.stats_tube("no-such-tube"), "stats-tube of no tube")
+    error("NOT_FOUND", lambda: c.stats_job(id), "stats-job of a missing job")
+    error("NOT_FOUND", lambda: c.stats_tube("no-such-tube"), "stats-tube of a missing tube")
     c.close()
 
 
@@ -97,8 +97,8 @@ def release_bury_kick(tube):
     same(c.stats_job(id)["pri"], 6, "priority of bury")
     same([j.job_id for j in (c.peek_ready(),)], [id], "ready again")
     c.delete_job(id)
-    error("NOT_FOUND", lambda: c.release_job(id), "release of no job")
-    error("NOT_FOUND", lambda: c.bury_job(id), "bury of no job")
+    error("NOT_FOUND", lambda: c.release_job(id), "release of a missing job")
+    error("NOT_FOUND", lambda: c.bury_job(id), "bury of a missing job")
     c.close()
 
 
@@ -133,7 +133,7 @@ def tubes(tube):
     same(c.put_job_into(tube, "there")[0], b"INSERTED", "put into another tube")
     with c.using(tube) as inserter:
         inserter.put_job("there, too")
-    same(c.stats_tube(tube)["current-jobs-ready"], 2, "both are there")
+    same(c.stats_tube(tube)["current-jobs-ready"], 2, "both jobs exist")
     c.watch(tube)
     c.watch(tube + "2")
     same(c.watchlist, {tube, tube + "2"}, "watch list")
@@ -153,7 +153,7 @@ def pause(tube):
     same((got["pause"], got["cmd-pause-tube"]), (60, 1), "shown in stats-tube")
     same(c.unpause_tube(tube), b"PAUSED", "resume")
     c.delete_job(c.reserve_job(1))
-    error("NOT_FOUND", lambda: c.pause_tube("no-such-tube"), "pause of no tube")
+    error("NOT_FOUND", lambda: c.pause_tube("no-such-tube"), "pause of a missing tube")
     c.close()
 
 
@@ -180,7 +180,7 @@ def closing_gives_jobs_back(tube):
     other.reserve_job(0)
     other.close()
     job = c.reserve_job(3)
-    same(job.job_id, id, "back in the queue")
+    same(job.job_id, id, "the job is ready again")
     c.delete_job(job)
     c.close()
 

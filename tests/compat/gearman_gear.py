@@ -60,9 +60,9 @@ def foreground(name):
     got.sendWorkWarning(b"careful")
     got.sendWorkStatus(1, 2)
     got.sendWorkComplete(b"done")
-    until(lambda: c.ended, "it ends")
+    until(lambda: c.ended, "the job ends")
     ok(job.complete and not job.failure, "complete")
-    same((job.data, job.numerator, job.denominator), ([b"part", b"careful", b"done"], b"1", b"2"), "what it said")
+    same((job.data, job.numerator, job.denominator), ([b"part", b"careful", b"done"], b"1", b"2"), "data and status")
     c.shutdown(), w.shutdown()
 
 
@@ -82,7 +82,7 @@ def sleeping(name):
         thread.join()
         thread = threading.Thread(target=lambda: done.append(w.getJob()), daemon=True)
         thread.start()
-    until(lambda: len(c.ended) == 50, "all end")
+    until(lambda: len(c.ended) == 50, "all jobs end")
     c.shutdown(), w.shutdown()
 
 
@@ -93,7 +93,7 @@ def failure(name):
         c.submitJob(job, timeout=10)
         got = w.getJob()
         got.sendWorkFail() if end == "fail" else got.sendWorkException(b"why")
-        until(lambda: job.complete, f"{end} ends it")
+        until(lambda: job.complete, f"{end} ends the job")
         ok(job.failure, end)
     c.shutdown(), w.shutdown()
 
@@ -119,7 +119,7 @@ def unique(name):
     got = w.getJob()
     same((got.arguments, got.unique), (b"a", b"same"), "the first")
     got.sendWorkComplete(b"x")
-    until(lambda: one.complete or two.complete, "it ends")
+    until(lambda: one.complete or two.complete, "the job ends")
     c.shutdown(), w.shutdown()
 
 
@@ -129,18 +129,18 @@ def worker_lost(name):
     c.submitJob(job, timeout=10)
     same(w.getJob().arguments, b"again", "the first time")
     w.shutdown()
-    ok(not job.complete, "the client is told nothing")
+    ok(not job.complete, "the job is not complete")
     v = worker("v", name)
     got = v.getJob()
     same((got.arguments, got.handle), (b"again", job.handle), "the second time")
     got.sendWorkComplete(b"")
-    until(lambda: job.complete, "it ends")
+    until(lambda: job.complete, "the job ends")
     c.shutdown(), v.shutdown()
 
 
 def text(name):
     c, w = Client(), worker("the-worker", name)
-    until(lambda: f"{name}\t0\t0\t1\n".encode() in admin(c, gear.StatusAdminRequest()), "the worker is there")
+    until(lambda: f"{name}\t0\t0\t1\n".encode() in admin(c, gear.StatusAdminRequest()), "the worker is registered")
     for _ in range(2):
         c.submitJob(gear.Job(name.encode(), b"x"), background=True, timeout=10)
     status = admin(c, gear.StatusAdminRequest())
@@ -152,9 +152,9 @@ def text(name):
     job = gear.Job(name.encode(), b"cancel me")
     c.submitJob(job, timeout=10)
     same(admin(c, gear.CancelJobAdminRequest(job.handle)), b"OK\r\n", "cancel job")
-    until(lambda: job.complete, "it ends")
+    until(lambda: job.complete, "the job ends")
     ok(job.failure, "a cancelled job has failed")
-    same(admin(c, gear.CancelJobAdminRequest(b"H:x:1")), b"ERR UNKNOWN_JOB\r\n", "cancel job of nobody")
+    same(admin(c, gear.CancelJobAdminRequest(b"H:x:1")), b"ERR UNKNOWN_JOB\r\n", "cancel a job that does not exist")
     [w.getJob().sendWorkComplete() for _ in range(2)]
     c.shutdown(), w.shutdown()
 
@@ -170,7 +170,7 @@ def status(name):
     seen = []
     c.handleStatusRes = lambda packet: seen.append(packet.data)
     c.active_connections[0].sendPacket(packet)
-    until(lambda: seen, "an answer")
+    until(lambda: seen, "a reply")
     same(seen, [job.handle + b"\0001\0001\0003\00010"], "status")
     got.sendWorkComplete()
     c.shutdown(), w.shutdown()

@@ -49,7 +49,7 @@ async function onTheWay(name) {
     job.workComplete('done');
   });
   const c = client();
-  same(await ended(c.submitJob(name, '')), ['data part', 'warning careful', 'status 1/2', 'complete done'], 'all of it');
+  same(await ended(c.submitJob(name, '')), ['data part', 'warning careful', 'status 1/2', 'complete done'], 'messages');
   c.close();
   w.close();
 }
@@ -57,8 +57,8 @@ async function onTheWay(name) {
 async function failures(name) {
   const [c, w] = [client(), worker(name, (job) => (job.payload.toString() === 'x' ? job.reportException('why') : job.reportError()))];
   same(await ended(c.submitJob(name, 'f')), ['failed'], 'a failure');
-  same(await ended(c.submitJob(name, 'x')), ['failed'], 'an exception, to whom did not ask for it');
-  same(await ended(c.submitJob(name, 'f')), ['failed'], 'the worker is still there');
+  same(await ended(c.submitJob(name, 'x')), ['failed'], 'an exception, for a client that did not request exceptions');
+  same(await ended(c.submitJob(name, 'f')), ['failed'], 'the worker still works');
   c.close();
   w.close();
 }

@@ -72,10 +72,10 @@ for my $turn (1 .. 3) {
     $tasks->add_task(Gearman::Task->new("bad", \"", {
         on_fail => sub { $failed = 1 }, on_exception => sub { $exception = $_[0] } }));
     $tasks->wait(timeout => 10);
-    ok($failed || $exception, "the failure is told");
-    same(${ $client->do_task(reverse => "abc") }, "cba", "the worker is still there");
+    ok($failed || $exception, "the failure is reported");
+    same(${ $client->do_task(reverse => "abc") }, "cba", "the worker still works");
 }
-ok(time - $start < 5, "the worker had not to connect again");
+ok(time - $start < 5, "the worker did not reconnect");
 
 # A background job and its status.
 my $handle = $client->dispatch_background("nobody", \"x", { uniq => "u" });

@@ -105,12 +105,12 @@ $client->setCompleteCallback(function ($task) use (&$said) {
 $client->addTask('steps', 'x');
 ok($client->runTasks(), 'a task with steps');
 $steps = ['1/3', 'part1', '2/3', 'part2', '3/3', 'part3', 'warning careful', 'complete done'];
-same($said, $steps, 'what it said on the way');
+same($said, $steps, 'the messages during the job');
 $client->clearCallbacks();
 
 @$client->doNormal('fail', 'x');
 same($client->returnCode(), GEARMAN_WORK_FAIL, 'a failure');
-same($client->doNormal('reverse', 'abc'), 'cba', 'the worker is still there');
+same($client->doNormal('reverse', 'abc'), 'cba', 'the worker still works');
 $why = null;
 $client->setExceptionCallback(function ($task) use (&$why) {
     $why = $task->data();
@@ -118,7 +118,7 @@ $client->setExceptionCallback(function ($task) use (&$why) {
 $client->addTask('throw', 'x');
 @$client->runTasks();
 same($why, 'why', 'an exception');
-same($client->doNormal('reverse', 'abc'), 'cba', 'the worker is there after an exception');
+same($client->doNormal('reverse', 'abc'), 'cba', 'the worker still works after an exception');
 
 $results = [];
 $client->setCompleteCallback(function ($task) use (&$results) {
@@ -147,15 +147,15 @@ $victim = worker(['slow' => function ($job) {
 }]);
 $handle = $client->doBackground('slow', 'x');
 usleep(300000);
-same(array_slice($client->jobStatus($handle), 0, 2), [true, true], 'it runs');
+same(array_slice($client->jobStatus($handle), 0, 2), [true, true], 'the job runs');
 stop($victim);
 usleep(200000);
-same(array_slice($client->jobStatus($handle), 0, 2), [true, false], 'it waits again');
+same(array_slice($client->jobStatus($handle), 0, 2), [true, false], 'the job waits again');
 $heir = worker(['slow' => fn($job) => 'x']);
 for ($turn = 0; $turn < 100 && $client->jobStatus($handle)[0]; $turn++) {
     usleep(20000);
 }
-same($client->jobStatus($handle)[0], false, 'another worker did it');
+same($client->jobStatus($handle)[0], false, 'another worker completed the job');
 stop($heir);
 stop($pid);
 echo "$checks checks\n";

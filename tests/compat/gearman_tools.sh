@@ -40,9 +40,9 @@ trap end_all EXIT
 # Administrative commands.
 same "$(admin --status)" . 'an empty status'
 same "$(admin --create-function=made)" OK 'create function'
-same "$(admin --status)" "$(printf 'made\t0\t0\t0\n.')" 'a function that was made'
+same "$(admin --status)" "$(printf 'made\t0\t0\t0\n.')" 'a created function'
 same "$(admin --drop-function=made)" OK 'drop function'
-same "$(admin --drop-function=made)" 'Error: function not found' 'drop it again'
+same "$(admin --drop-function=made)" 'Error: function not found' 'drop a missing function'
 same "$(admin --cancel-job=H:none:1)" 'Error: UNKNOWN_JOB' 'cancel job'
 [[ $(admin --getpid) =~ ^[0-9]+$ ]] || same no yes getpid
 [[ $(admin --server-version) =~ ^[0-9.]+ ]] || same no yes version
@@ -81,7 +81,7 @@ for ((n = 0; n < 100; n++)); do
     [ "$(admin --status | grep ^later)" = "$(printf 'later\t0\t0\t0')" ] && break
     sleep 0.05
 done
-same "$(admin --status | grep ^later)" "$(printf 'later\t0\t0\t0')" 'all is done, and the worker gone'
+same "$(admin --status | grep ^later)" "$(printf 'later\t0\t0\t0')" 'all jobs are done, and the worker has exited'
 
 # The job of a worker that is killed.
 worker -f slow -- sleep 30

@@ -105,7 +105,7 @@ func rate(tube string) bool {
 
 func main() {
 	if !expires(1000) || expires(600_000) {
-		panic("the time to live of a job is not its own")
+		panic("a job's own time to live does not take precedence")
 	}
 	test(queue, []check{
 		{"try:2 dead:TUBE-dead", "dead letters", deadLetters},
