@@ -245,7 +245,7 @@ def closing_gives_jobs_back(tube):
         job = c.reserve(timeout=3)
         same(job.id, id, "the job is ready again")
         stats = c.stats_job(job)
-        same((stats["releases"], stats["timeouts"], stats["reserves"]), (0, 0, 2), "a close does not count as a release")
+        same((stats["releases"], stats["timeouts"], stats["reserves"]), (0, 0, 2), "a close is not a release")
         c.delete(job)
 
 

@@ -4,13 +4,13 @@
 usage: judge.py 'command with {port} and {dir}' [--promise P] [--seed N] [--rounds N] [--seconds S] [--faults LIST]
                 [--largest BYTES] [--tls]
 
-Each round starts the server in an empty directory, lets producers and workers use it, ends it in some way, and starts
-it again. P determines which acknowledged changes a power failure may undo: `sync` none, a number those of the last N
-milliseconds, `none` all; the default follows from -f and -F in the command. LIST contains some of kill, power, stop,
-full and clock. Without {dir}, the server stores nothing, and the only fault is its clock. {round} is a different name
-in each round, for a server that also stores jobs elsewhere. With {node}, the command is started twice, as the nodes a
-and b of a cluster; a fault ends the active node. --largest limits the bodies; by default, they reach the limit that
-`stats` reports. --tls uses TLS, and accepts any certificate. The exit status is 1 if a promise was broken.
+Each round starts the server in an empty directory, lets producers and workers use it, and may stop or kill it and start
+it again. P determines which acknowledged changes a power failure may undo: no changes (`sync`), those of the last P
+milliseconds (a number), or all (`none`). The default follows from -f and -F in the command. LIST contains some of kill,
+power, stop, full and clock. Without {dir}, the server stores nothing, and the only fault is its clock. {round} is a
+different name in each round, for a server that also stores jobs elsewhere. With {node}, the command is started twice,
+as the nodes a and b of a cluster; a fault ends the active node. --largest limits the bodies; by default, they reach the
+limit that `stats` reports. --tls uses TLS, and accepts any certificate. The exit status is 1 if a promise was broken.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def scenes(args, world, chance, shim, deadline):
             world.up()
         server.full(False)
         inspect(world, plan, plan.inspector, "looks")
-        # Waits until all delays have ended that the server stored with the old clock.
+        # Restarts the server only now, when all delays that it stored with the old clock have ended.
         if fault in ("stop", "full") or fault == "clock" and server.stores:
             world.down("stop", chance)
             world.up()

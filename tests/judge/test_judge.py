@@ -135,7 +135,7 @@ ALLOWED = [RECENT + CUT + GONE, RECENT + CUT + 'w 2.0 2.1 reserve => RESERVED 1 
 
 
 class Verdicts(unittest.TestCase):
-    def test_each_violation_is_named_alone(self):
+    def test_each_history_violates_only_its_rule(self):
         for rule, text in VIOLATIONS:
             self.assertEqual(rules(text), [rule], text)
 
@@ -143,7 +143,7 @@ class Verdicts(unittest.TestCase):
         for text in CORRECT + ALLOWED:
             self.assertEqual(rules(text, 0.05), [], text)
 
-    def test_a_power_cut_undoes_only_what_it_may(self):
+    def test_a_power_failure_may_undo_only_recent_changes(self):
         self.assertEqual(rules(RECENT + CUT + GONE), ["job lost"])
         self.assertEqual(rules(PUT + "-- 3.0 down power\n-- 3.5 up\n" + GONE.replace("2.", "4."), 0.05), ["job lost"])
         self.assertEqual(rules(PUT + CUT + GONE, NEVER), [])
@@ -153,7 +153,7 @@ class Verdicts(unittest.TestCase):
         kicked += 'w 0.6 0.9 reserve-with-timeout 1 => RESERVED 1 1 "a"\n'
         self.assertEqual(rules(kicked + CUT + 'x 5.0 5.1 stats-job 1 => OK 9 "state: buried;"'), [])
 
-    def test_an_excerpt_has_the_job_and_nothing_else(self):
+    def test_an_excerpt_shows_only_the_job(self):
         other = "".join(f'q 0.{n} 0.{n} put 5 0 2 1 "x" => INSERTED {n + 10}\n' for n in range(3, 9))
         history = read(TAKEN + other + "x 9.0 9.1 stats-job 1 => OK 9 \"state: reserved;\"")
         rows = excerpt(history, judge(history)[0])
@@ -169,14 +169,14 @@ class Cuts(unittest.TestCase):
             disk.cut(random.Random(seed))
             return {name: bytes(file.durable) for name, file in disk.durable.items()}
 
-    def test_what_was_synced_is_left_and_the_rest_may_be(self):
+    def test_synced_data_survives_and_later_data_may_survive(self):
         synced = [("O", "log", 0, 0, b""), ("W", "log", 0, 0, b"one"), ("s", "log", 1, 0, b"")]
         synced.append(("W", "log", 3, 0, b"two"))
         after = [("S", "log", 1, 0, b""), ("U", "old", 0, 0, b""), ("R", "log", 0, 0, b"new")]
         found = {str(self.left(synced + after, seed)) for seed in range(50)}
         self.assertEqual(found, {str({name: data}) for name in ("log", "new") for data in (b"one", b"onetwo")})
 
-    def test_nothing_need_be_left_without_a_sync(self):
+    def test_unsynced_data_may_be_lost(self):
         steps = [("O", "log", 0, 0, b""), ("W", "log", 0, 0, b"one")]
         found = {str(self.left(steps, seed)) for seed in range(50)}
         self.assertEqual(found, {str({}), str({"log": b""}), str({"log": b"one"})})
@@ -206,7 +206,7 @@ class PairTest(unittest.TestCase):
                 if any(" -> " in line and f" {other.process.pid} " in line for line in locks):
                     return
             time.sleep(0.01)
-        self.fail("the other member does not wait for the lock")
+        self.fail("the other member did not wait for the lock")
 
     def test_the_other_member_takes_over_and_the_first_starts_again(self):
         with tempfile.TemporaryDirectory() as directory:

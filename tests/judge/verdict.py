@@ -176,7 +176,7 @@ class Judge:
             put = next(put for put in self.by_job[op.job] if put.verb == "put")
             return self.create(op.job, put)
         if op.data and all(put.job != op.job for put in self.by_job[op.job] if put.verb == "put"):
-            self.broken("invented job", f"job {op.job} has a body that nobody has put", op.job, op)
+            self.broken("invented job", f"job {op.job} has a body that no client has put", op.job, op)
         return None
 
     def reserved(self, op):
@@ -199,9 +199,9 @@ class Judge:
             self.broken("reserved twice", f"job {job.id} was {which} before its time limit", job.id, job.taken, op)
         elif job.state == "delayed" and op.verb != "reserve-job" and op.done < job.low - self.allow.early:
             if not self.disturbed(job, job.since, op.done):
-                self.broken("delay too short", f"job {job.id} came {job.low - op.done:.3f} s early", job.id, op)
+                self.broken("delay too short", f"job {job.id} was served {job.low - op.done:.3f} s early", job.id, op)
         elif job.state == "buried" and op.verb != "reserve-job" and not self.disturbed(job, job.since, op.done):
-            self.broken("buried job served", f"job {job.id} was buried, and nobody kicked it", job.id, op)
+            self.broken("buried job served", f"job {job.id} was served while it was buried", job.id, op)
         op.rank = None if job.pri is None else (job.pri, job.id)
         if job.state == "reserved":
             job.free = min(job.low, op.done)
@@ -213,7 +213,7 @@ class Judge:
 
     def compare(self, job, op):
         if op.data != job.body:
-            what = f"job {job.id} was put with {len(job.body)} bytes and came back with {len(op.data)} others"
+            what = f"job {job.id} was put with {len(job.body)} bytes and returned with {len(op.data)} other bytes"
             self.broken("body changed", what, job.id, job.put, op)
 
     def exists(self, job, op):
@@ -231,7 +231,8 @@ class Judge:
     def not_found(self, job, op):
         if op.verb in ("delete", "release", "bury", "touch") and self.holds(job, op):
             left = job.low - op.done
-            self.broken("time limit too short", f"job {job.id} was lost {left:.3f} s early", job.id, job.taken, op)
+            text = f"the reservation of job {job.id} ended {left:.3f} s early"
+            self.broken("time limit too short", text, job.id, job.taken, op)
             return
         certain = self.certain(job, op.sent, op.done)
         shows = op.verb in ("peek", "stats-job") or (op.verb == "delete" and certain in ("ready", "delayed", "buried"))
@@ -456,7 +457,7 @@ class Judge:
         clear = ("INSERTED", "BURIED", "JOB_TOO_BIG")
         unknown += sum(put.verb == "put" and put.sent < op.sent and put.outcome not in clear for put in self.ops)
         if op.quiet and not known <= found <= known + unknown:
-            text = f"{found} jobs are counted, and {known} are known (of {unknown} more nothing is certain)"
+            text = f"the server counts {found} jobs; the history has {known}, and {unknown} that may exist"
             self.broken("count of jobs", text, None, op)
 
     def count(self, op):
@@ -480,7 +481,7 @@ class Judge:
 
     def counter(self, name, delta, least, most, then, op):
         if not least <= delta <= most:
-            text = f"{name} rose by {delta}, and the history has {least} to {most}"
+            text = f"{name} rose by {delta}, and should have risen by {least} to {most}"
             self.broken(f"counter {name}", text, None, then, op)
 
     def count_tube(self, op):

@@ -124,7 +124,7 @@ class Plan:
             yield f"stats-tube {tube}", None
 
     def drainer(self, name):
-        """Reserves all jobs."""
+        """Kicks, reserves and deletes all jobs. Inspects the jobs before and afterwards."""
         for tube in self.tubes:
             yield f"watch {tube}", None
         for tube in self.tubes + ["default"]:
