@@ -51,7 +51,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
 
 pub const STYLE_HASH: &str = "4EWehbTYuJZ+4vNbGcE9SLkV3+ZAeqaP2tcuUCY1H/8=";
 
-pub const SCRIPT_HASH: &str = "6yD/sBCsu0XrdU/AclTkzPYQb6cmONbPK0XK7jdw1SU=";
+pub const SCRIPT_HASH: &str = "7gHvwr+NK24Pq79JP0hg0NqrIV9aRB56f5VU2iULpvg=";
 
 pub fn policy() -> String {
     format!(
