@@ -77,7 +77,7 @@ class AdapterTest < Minitest::Test
     refute @worker.work(0)
   end
 
-  def test_a_key_prevents_duplicates_but_no_retry
+  def test_a_key_prevents_duplicates_but_not_retries
     2.times { Welcome.perform_later("alice") }
     assert @worker.work(0)
     assert @worker.work(5), "the retry"

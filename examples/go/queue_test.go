@@ -39,7 +39,7 @@ func start(t *testing.T) string {
 	return strings.Fields(line)[0]
 }
 
-func TestAJobComesBack(t *testing.T) {
+func TestAJobIsDelivered(t *testing.T) {
 	connection, err := net.Dial("tcp", start(t))
 	if err != nil {
 		t.Fatal(err)

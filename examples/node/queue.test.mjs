@@ -20,7 +20,7 @@ after(async () => {
   await once(server, 'exit');
 });
 
-test('a job comes back', async () => {
+test('a job is delivered', async () => {
   const socket = connect(Number(port), host);
   socket.write('put 0 0 60 5\r\nhello\r\nreserve\r\n');
   const answer = [];

@@ -57,7 +57,7 @@ def play(steps, listener):
                 continue
             got = receive(clients[client], wanted)
             if got != wanted:
-                return f"{client} should send {wanted!r} and sends {got!r}"
+                return f"{client} should send {wanted!r} but sent {got!r}"
         return None
     finally:
         for connection in clients.values():

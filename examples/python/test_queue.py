@@ -26,7 +26,7 @@ class QueueTest(unittest.TestCase):
         cls.server.wait()
         cls.server.stdout.close()
 
-    def test_a_job_comes_back(self):
+    def test_a_job_is_delivered(self):
         with socket.create_connection(self.address) as connection, connection.makefile("rwb") as stream:
             stream.write(b"put 0 0 60 5\r\nhello\r\nreserve\r\n")
             stream.flush()

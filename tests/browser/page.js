@@ -16,7 +16,7 @@ function start(...options) {
   return new Promise((resolve, reject) => {
     const child = spawn(program, ['-p', '0', '--http=127.0.0.1:0', ...options], { stdio: ['ignore', 'ignore', 'pipe'] });
     let log = '';
-    child.on('exit', () => reject(new Error('the server has ended: ' + log)));
+    child.on('exit', () => reject(new Error('the server exited: ' + log)));
     child.stderr.on('data', (text) => {
       log += text;
       const found = /listening on 127\.0\.0\.1:(\d+) and http:\/\/127\.0\.0\.1:(\d+)\//.exec(log);
@@ -267,7 +267,7 @@ async function steer(page) {
   await page.getByRole('button', { name: 'later', exact: true }).click();
   await page.locator('#clear').click();
   await until(async () => (await names(page)).includes('later'), false);
-  assert.deepStrictEqual(dialogs.length, 2, 'a move and a clear are asked for');
+  assert.deepStrictEqual(dialogs.length, 2, 'a move and a clear require confirmation');
 }
 
 /** Lists the jobs of a tube by state in pages with their own URLs, and shows a job by ID with its failures. */
@@ -489,7 +489,7 @@ async function views(page, web, queue) {
   await until(() => page.locator('#after').isHidden(), true);
   await page.goto('http://127.0.0.1:' + web + '/#history');
   const above = (await page.locator('#failures').boundingBox()).y < (await page.locator('#heads').boundingBox()).y;
-  assert.ok(above, 'the choice of failures is above the list');
+  assert.ok(above, 'the checkbox for failures is above the list');
   await page.locator('#failures').check();
   await until(async () => (await cells(1))[0], 'job ' + id);
   await until(async () => (await cells(8))[0], 'revoked');
@@ -592,7 +592,7 @@ async function settings(page) {
   await page.locator('#settings').fill('try:3:10 max:2');
   await page.locator('#set').click();
   await until(() => page.locator('#note').textContent(), 'Set.');
-  assert.strictEqual(await page.locator('#note').getAttribute('class'), 'good', 'a success is no warning');
+  assert.strictEqual(await page.locator('#note').getAttribute('class'), 'good', 'a success is not shown as a warning');
   await until(async () => (await page.locator('#times dd').allTextContents()).pop(), 'try:3:10 max:2');
   await page.keyboard.press('Escape');
   await until(() => page.locator('#note').textContent(), '');
@@ -812,7 +812,7 @@ async function main() {
     await failures(page, server.queue, server.web);
     await views(page, server.web, server.queue);
     await steer(page);
-    assert.deepStrictEqual(strange, [], 'requests to others');
+    assert.deepStrictEqual(strange, [], 'requests to other servers');
     await forms(browser, server.web);
     await widths(browser);
     await order(browser, server);
@@ -827,8 +827,8 @@ async function main() {
     await page.goto('http://127.0.0.1:' + readonly.web + '/');
     await page.getByRole('button', { name: 'default', exact: true }).click();
     await until(() => page.locator('#readonly').isVisible(), true);
-    assert.ok(await page.locator('#steer').isHidden(), 'nothing to change where it is not allowed');
-    assert.deepStrictEqual(complaints, [], 'complaints of the browser');
+    assert.ok(await page.locator('#steer').isHidden(), 'a read-only page has no controls');
+    assert.deepStrictEqual(complaints, [], 'errors reported by the browser');
     console.log('the page works');
   } finally {
     await browser.close();
