@@ -176,7 +176,7 @@ lint: ## check style: rustfmt, clippy, rustdoc, mandoc for man pages, shellcheck
 	else \
 	    echo 'the scripts were not checked: shellcheck is missing (Debian: apt-get install shellcheck)'; \
 	fi
-SCRIPTS := pkg/toolchain pkg/cross pkg/dist pkg/licences pkg/musl/link-static pkg/sysv/beanpole pkg/buildroot/S60beanpole \
+SCRIPTS := pkg/toolchain pkg/cross pkg/dist pkg/licenses pkg/musl/link-static pkg/sysv/beanpole pkg/buildroot/S60beanpole \
 	pkg/alpine/beanpole.pre-install $(filter-out pkg/test/prometheus,$(wildcard pkg/test/*)) $(wildcard examples/shell/*.sh) tests/compat/examples \
 	tests/compat/go_clients
 

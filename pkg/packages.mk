@@ -29,7 +29,7 @@ TARGET_riscv64 = riscv64gc-unknown-linux-gnu
 TARGET_s390x = s390x-unknown-linux-gnu
 NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
 
-.PHONY: cross targets licences dist recipes deb rpm apk sbom sums release packages
+.PHONY: cross targets licenses dist recipes deb rpm apk sbom sums release packages
 
 # Environment variables for pkg/cross.
 CROSSING = CARGO=$(call q,$(CARGO)) CARGOFLAGS='$(CARGOFLAGS)' CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)) \
@@ -45,8 +45,8 @@ RELEASE = CARGO_PROFILE_RELEASE
 CHECKED = $(RELEASE)_LTO=off $(RELEASE)_OPT_LEVEL=0 $(RELEASE)_CODEGEN_UNITS=16 $(RELEASE)_DEBUG_ASSERTIONS=true \
 	$(RELEASE)_OVERFLOW_CHECKS=true CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)/quick)
 
-licences: ## print the licenses of the crates in the program
-	@pkg/licences '$(CARGO)'
+licenses: ## print the licenses of the crates in the program
+	@pkg/licenses '$(CARGO)'
 
 dist: ## build a source tarball of the last commit, with all crates, and its checksum
 	@grep -q '^## \[$(VERSION)\]\|^## \[Unreleased\]' CHANGELOG.md || { echo 'CHANGELOG.md has no $(VERSION)' >&2; exit 1; }
@@ -97,7 +97,7 @@ rm -rf '$(STAGE)' && mkdir -p '$(STAGE)/doc' '$(OUT)'
 program=$$($(MAKE) -s --no-print-directory cross TARGET=$(or $(TARGET),$(TARGET_$(ARCH))) | tail -n 1) && \
     $(MAKE) -s install DESTDIR='$(STAGE)' PREFIX=/usr PROGRAM="$$program" $(if $(wildcard $(COMPLETER)),COMPLETER='$(COMPLETER)') \
     $(if $(filter rpm,$(1)),SYSTEMDUNITDIR=/usr/lib/systemd/system SYSUSERSDIR=/usr/lib/sysusers.d DEFAULTSDIR=/defaults)
-pkg/licences '$(CARGO)' >'$(STAGE)/doc/third-party-licences'
+pkg/licenses '$(CARGO)' >'$(STAGE)/doc/third-party-licenses'
 cp LICENSE README.md CHANGELOG.md '$(STAGE)/doc'
 cp pkg/beanpole.default '$(STAGE)/settings' && cp pkg/openrc/beanpole '$(STAGE)/script'
 cp pkg/nfpm/rpm-* pkg/alpine/beanpole.pre-install '$(STAGE)'
