@@ -1,4 +1,4 @@
-//! The relation to the parent process: the background mode and the PID file, which are used under the program name
+//! Interaction with the parent process: the background mode and the PID file, which are used under the program name
 //! gearmand, and options that tie the program to its parent, such as a test suite, a Makefile or a supervisor.
 
 use std::fs::{File, OpenOptions};

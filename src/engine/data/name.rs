@@ -7,7 +7,7 @@ const SHORT: usize = 22;
 /// The offsets of the hyphens in the text of a UUID.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
-/// Short names, and UUIDs and 32 hexadecimal digits in lower case, need no allocation. Equal names have equal forms.
+/// Short names, lower-case UUIDs and 32 lower-case hexadecimal digits need no allocation. Equal names have equal forms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name(Form);
 

@@ -24,7 +24,7 @@ impl Verdict {
     }
 }
 
-/// The number of bytes of each body that the history keeps.
+/// The history keeps at most this many bytes of each body.
 const SHOWN: usize = 64;
 const KEPT_REASON: usize = 256;
 
@@ -78,7 +78,7 @@ pub struct Past {
     /// The number of retries that `rules/failures.rs` scheduled after workers reported failures.
     pub(in crate::engine) retries: u64,
     pub memory: u64,
-    /// `done` and `failed` are totals since the server started.
+    /// Unlike in the result of [`Past::points`], `done` and `failed` are totals since the server started.
     pub(in crate::engine) points: Vec<Point>,
     point: usize,
     pub(in crate::engine) now: Time,

@@ -85,7 +85,7 @@ pub struct Schedules {
     pub order: Heap<(Time, JobId)>,
     pub(in crate::engine) total: (u64, u64),
     pub(in crate::engine) late: usize,
-    /// The time until which no schedule runs, because the log is making space for a copy.
+    /// No schedule runs before this time, because the log is making space for a copy.
     pub(in crate::engine) rests_until: Time,
 }
 
@@ -131,7 +131,7 @@ impl Schedules {
         self.enter(at, slot, jobs);
     }
 
-    /// Returns the next time of a run or retry, and the slot of its job.
+    /// Returns the time of the next run or retry, and the slot of the schedule's job.
     pub fn first(&self) -> Option<(Time, u32)> {
         self.order.first().map(|((at, _), slot)| (at.max(self.rests_until), slot))
     }

@@ -224,7 +224,7 @@ impl Bucket {
 }
 
 impl Drop for Bucket {
-    /// Frees the lines in a loop, because recursion over a long list would overflow the stack.
+    /// Frees the chained buckets in a loop, because recursion along a long chain would overflow the stack.
     fn drop(&mut self) {
         while let Some(mut line) = self.rest.take() {
             self.rest = line.rest.take();

@@ -113,7 +113,7 @@ pub struct Tube {
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// `true` if the tube is paused, or if its settings allow no reservation, not even by ID (unlike a pause).
+    /// `true` if the tube is paused or has reached its `max` or `rate`. Only a pause permits reservations by ID.
     pub(in crate::engine) closed: bool,
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
@@ -267,7 +267,7 @@ impl Tubes {
         last.map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
     }
 
-    /// Moves the tube's entry in `links` from rank `before` to `after` (`None`: no entry). Also updates its chain.
+    /// Changes the tube's rank in `links` from `before` to `after` (`None`: no entry). Updates the rest of its chain.
     fn relink(&mut self, mut number: u32, mut before: Option<usize>, mut after: Option<usize>) {
         while let Some(dead) = self.dead_of(number).filter(|_| before != after).cloned() {
             let rank = Some(self.rank(&dead));

@@ -55,7 +55,7 @@ impl NamePage {
     }
 }
 
-/// The maximum length of a queue that is read completely.
+/// Queues of at most this many jobs are read completely. Jobs of longer queues are found by ID or by slot.
 const SHORT: u64 = 512;
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ pub struct BuriedWalk {
     next_tube: Option<u32>,
     /// The remaining buried jobs of the current tube, in reverse order.
     ids: Vec<JobId>,
-    /// Tubes with many buried jobs, in ascending order. The walk finds their jobs by visiting all slots.
+    /// The numbers of tubes with many buried jobs, in ascending order. The walk finds these jobs by visiting all slots.
     long: Vec<u32>,
     from: u32,
 }
@@ -131,7 +131,7 @@ impl Engine {
         self.walked_to(*from)
     }
 
-    /// Charges a step per job or 16 vacant slots. Returns `None` after the last slot or if the step budget is used up.
+    /// Charges one step per job or per 16 vacant slots. Returns `None` after the last slot or if no steps are left.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
         while *from < self.store.jobs.slots.end() && !self.agenda.steps.are_used_up() {
             let end = (*from + 16).min(self.store.jobs.slots.end());

@@ -79,9 +79,9 @@ pub struct JobStats<'a> {
     pub history: History,
     pub fails: u8,
     pub tries_left: Option<u8>,
-    /// The number of runs that a schedule has skipped since it last put a copy or the server started.
+    /// The number of runs that a schedule has skipped since its last copy or the server's start, whichever is later.
     pub missed: u32,
-    /// The existing copy of a schedule whose last run was skipped.
+    /// If a schedule's last run was skipped, the ID of the copy that still exists, if any.
     pub blocked_by: Option<JobId>,
     pub dead_from: Option<&'a [u8]>,
     /// The connection that holds the job; `None` if the job is leased or not reserved.
@@ -113,7 +113,7 @@ pub struct ClientStats<'a> {
 
 /// The searched states, in the order of [`OldestIds`].
 const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
-/// The maximum length of a queue that is read completely.
+/// If more queued jobs than this would have to be compared, the oldest job is found by ID or by slot instead.
 const SHORT: usize = 128;
 
 /// The ID and the creation time of the oldest job.
@@ -182,7 +182,7 @@ impl Engine {
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
-    /// Returns the number of clients that wait in `queue`. If the queue is long, also counts watches of earlier waits.
+    /// Counts the clients that wait in `queue`. In a long queue, also counts watches left from earlier waits.
     fn count_waiting(&self, queue: &List) -> usize {
         if queue.len() > COUNTED {
             return queue.len();
