@@ -46,7 +46,7 @@ pub enum Change {
     // A try has an outcome, so the job has ended or is retried. The result is the last `result` bytes of its body.
     Outcome { slot: u32, result: usize },
     Delete { slot: u32, id: JobId, size: usize },
-    // A schedule put the copy in `slot`, and has a new due time.
+    // The job in `slot` is a copy that was put by `schedule`, which now has a new due time.
     Run { slot: u32, schedule: u32 },
     // A new schedule replaced a schedule that had the same ID and the size `before`.
     Replace { slot: u32, before: usize },
@@ -62,7 +62,7 @@ pub enum Change {
     Move { slot: u32, sizes: (usize, usize) },
     // The job lost its dead-letter origin or a wait for a group, so its full record is now `bytes` bytes smaller.
     Shrunk { slot: u32, bytes: usize },
-    // A reservation of a job with limited tries was lost, or the job was put with earlier failed tries.
+    // A reservation of a job with limited tries was lost, or the job was put with a nonzero number of failed tries.
     Retry(u32),
     Priority(u32),
     // The key with this number outlives its job.
@@ -76,7 +76,7 @@ pub enum Change {
     // A long command has begun. After a restart, the server completes the command unless `Closed` follows.
     Opened { number: u32, operation: Box<OpenOperation> },
     Closed { number: u32, names: usize },
-    // A reply will depend on other jobs having ended, such as group members. The log must record this fact first.
+    // A reply will reveal that other jobs, such as group members, have ended. The log must record their ends first.
     PromiseEnds,
     // A reply will refer to an ended job by its key. The log must store the key first.
     PromiseKey,

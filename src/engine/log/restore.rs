@@ -19,7 +19,7 @@ pub struct MovedJob<'a> {
 }
 
 impl Engine {
-    /// Creates a job, or updates a job from an earlier record. `found.body` is used only if `body` is `None`.
+    /// Creates a job, or replaces the job that an earlier record created. Uses `found.body` only if `body` is `None`.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
         // The usual case: an ID greater than all earlier IDs belongs to a new job.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
@@ -165,7 +165,7 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// `done` is `None` for a failed try that is retried.
+    /// `done` is `None` if a try failed and the job is retried.
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let before = self.logged_size(slot);

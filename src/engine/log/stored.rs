@@ -44,7 +44,7 @@ pub enum StoredChange {
     Lease(u32, Time),
     Release { pri: Priority, delay: Span, due: Time, count: u32, fails: u8 },
     Bury { pri: Priority, order: u64, count: u32, fails: u8 },
-    // A reservation was lost, or the job was put with earlier failed tries. A zero `delay` makes the job ready.
+    // A reservation was lost, or the job was put with a nonzero `fails`. A zero `delay` makes the job ready.
     Retry { fails: u8, delay: Span, due: Time },
     Priority(Priority),
     Scheduled { due: Time, count: RunCount },
@@ -96,7 +96,7 @@ pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredTie<'a> {
     pub name: Cow<'a, [u8]>,
-    /// The number of members that a wait needs, where 0 means all members. `None` for a membership.
+    /// The number of members that must end before a wait is over, where 0 means all members. `None` for a membership.
     pub need: Option<u32>,
     /// The number of members that must still end. 0 means all members.
     pub left: u32,
