@@ -24,7 +24,7 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Completes a job despite an overdue lease. If the lease ended first, another client could get and lose the job.
+    /// Completes a job even if its lease is overdue: ending the lease first might hand the job to another client.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -63,7 +63,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `false` unless the job is reserved and has a try limit or, if durable with `Tell`, a dead-letter tube.
+    /// Needs a reserved job with a try limit or, if durable with `Tell`, a dead-letter tube. Otherwise returns `false`.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();

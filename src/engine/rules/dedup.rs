@@ -1,5 +1,5 @@
 //! Dedup keys: lookup, the effect of a duplicate on the existing job, and keys that outlive their jobs. Until a key
-//! without a job expires, the tube accepts no other job with the key. Must not create jobs.
+//! that has outlived its job expires, the tube accepts no other job with the key. Must not create jobs.
 //! Enforces promises P26 and P27 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
@@ -10,7 +10,7 @@ use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused, Steps};
 
-/// Maximum number of extras checked per lookup. Unless keys are unique per tube, a name in even more tubes is refused.
+/// Maximum number of extras read per lookup. Unless keys are unique per tube, a name is refused if more tubes use it.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
 /// The steps charged for a search by name in all tubes at once.
@@ -172,7 +172,7 @@ impl Engine {
         oldest
     }
 
-    /// Returns `None` if no lookup by tube searches for the job's key.
+    /// Returns `None` if the job's key is never looked up within a tube.
     pub(in crate::engine) fn family_of(&self, slot: u32, is_buried: bool) -> Option<Family> {
         let (job, key) = (self.store.jobs.get(slot), &self.extras_at(slot)?.dedup_key);
         // `find_duplicate` never looks up empty bodies.
@@ -358,7 +358,7 @@ impl Engine {
         self.store.ended_keys.table.get(number)
     }
 
-    /// Returns the number of the key and, for a replaced key, its number and the length of its names in bytes.
+    /// Returns the key's number and, if an older key was replaced, that key's number and its names' length in bytes.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

@@ -1,4 +1,4 @@
-//! Failures of jobs: limits on tries, retry delays, failure reasons, dead letters, and the end of the time to live.
+//! Failures of jobs: limits on tries, retry delays, failure reasons, dead letters, and expired times to live.
 //! Must not assign jobs to clients, or handle reports from workers (see `completion.rs`).
 //! Enforces promise P29 of beanpole-promises(7).
 //! Touches: agenda, clients, news, past, store, tubes.
@@ -197,7 +197,7 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Deletes a job whose time to live ended during the reservation. Otherwise serves the tube.
+    /// Deletes a job whose time to live expired during the reservation. Otherwise serves the tube.
     pub(in crate::engine) fn serve_living(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         if matches!(job.state(), State::Ready | State::Delayed) && self.has_expired(slot, now) {

@@ -1,7 +1,7 @@
 //! The assignment of ready jobs to waiting clients, and the queues of waiting clients in each tube. Owns the engine's
 //! central invariant: **no tube has a ready job and a waiting client at the same time**, unless the tube is closed or
 //! being served, or the job is blocked or too large to lease. Serves clients in order of arrival, and notifies idle
-//! clients if none waits. Searches of many tubes take several calls, and watches of old waits stay in queues, ignored.
+//! clients if none waits. Searches of many tubes take several calls. Watches left in queues by old waits are ignored.
 //! Enforces promise P6 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, random_state, store, tubes.
 
@@ -418,7 +418,7 @@ impl Engine {
         }
     }
 
-    /// Ends the wait after a timeout, or extends the wait while a worker has the job of [`Engine::run`] reserved.
+    /// Ends a wait that has timed out, or extends the wait of [`Engine::run`] until the job's current reservation ends.
     pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.store.extras.is_left(waiting.outcome) {
             let extras = self.store.extras.get_mut(waiting.outcome);

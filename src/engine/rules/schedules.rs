@@ -1,5 +1,5 @@
 //! Runs of due schedules. The dedup key of each copy is the name of its schedule. No copy is put while the tube has a
-//! job with this key, or keeps the key of an ended job. Must not create schedules (see `verbs/submit.rs`).
+//! job with this key, or while the key outlives such a job. Must not create schedules (see `verbs/submit.rs`).
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 

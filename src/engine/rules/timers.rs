@@ -1,5 +1,5 @@
-//! Events at deadlines: the ends of delays, pauses, rate windows, reservations, times to live, kept keys and waits,
-//! deadline warnings, repeated notifications, and schedule runs. Must not decide what happens to a job or who gets it.
+//! Timed events: deadline warnings, repeated notifications, schedule runs, and ends of delays, pauses, rate windows,
+//! reservations, times to live, kept keys and waits. Must not decide what happens to a job, or which client gets a job.
 //! Enforces promises P8 and P9 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
 

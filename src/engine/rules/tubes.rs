@@ -6,7 +6,7 @@ use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST};
 
 impl Engine {
-    /// Fails for a new tube at a limit, or if `client` created more tubes than are left, so that no client takes all.
+    /// Refuses a new tube at a limit or if `client` created more tubes than are available, so that no client takes all.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;

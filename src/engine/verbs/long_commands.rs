@@ -14,7 +14,7 @@ const CANDIDATES: usize = 16;
 pub struct FindReserved {
     from: u32,
     best: Box<Smallest<(Time, JobId)>>,
-    /// `true` for the last search, after the jobs found by the first search were released.
+    /// `true` in the second and last search, which follows if no job found by the first search is still reserved.
     again: bool,
 }
 
@@ -147,7 +147,7 @@ impl Engine {
             .min_by_key(|&slot| self.store.jobs.get(slot).due_key())
     }
 
-    /// Returns `false` if `client` cannot move the job, or if the job expires or must not enter the destination tube.
+    /// Returns `false` if `client` cannot move the job, or if the job has expired or must not enter `tube`.
     pub fn move_job(
         &mut self,
         client: ClientId,

@@ -51,7 +51,7 @@ pub struct GiveBack {
 }
 
 impl Engine {
-    /// If the step budget is used up or the client watches many tubes, an event has the result, even if `timeout` is 0.
+    /// Even if `timeout` is 0, delivers the result in an event if the client watches many tubes or no steps are left.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -102,7 +102,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Other clients were not notified of further jobs in the notified tube and the job's tube, so serve both.
+            // Other clients may not know of further jobs in the tube of the notification or of the job, so serve both.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {

@@ -1,5 +1,5 @@
-//! Submissions of jobs: put, submit and run, puts with tags, and puts of schedules. Must not decide
-//! what happens to a job after the submission.
+//! Submissions of jobs and schedules: the verbs `put`, `submit` and `run`, and puts with tags. Must not decide what
+//! happens to a job after its submission.
 //! Touches: clients, draining, limits, store, tubes.
 
 use crate::engine::data::*;
@@ -105,7 +105,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Puts a job, and starts the wait for its outcome. If `wait` ends while the job is unreserved, the job is removed.
+    /// Puts a job and starts the wait for its outcome. Removes the job if `wait` expires while the job is not reserved.
     pub fn run(
         &mut self,
         client: ClientId,

@@ -295,7 +295,7 @@ impl Engine {
         false
     }
 
-    /// Sets a limit for each priority class. If all jobs in the tube reach it, the tube refuses new jobs of this class.
+    /// Sets, for each priority class, the number of jobs (not counting buried jobs) at which new jobs are refused.
     pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));
