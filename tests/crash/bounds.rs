@@ -346,7 +346,8 @@ fn compaction_syncs_only_for_removals() {
     assert!(syncs <= now.oldest - old.oldest, "{syncs} syncs");
 }
 
-/// Single reservations do not wait for space, so they can exceed the bound. Maintenance alone corrects that.
+/// Single reservations do not wait for log space, so the log can exceed its bound. Maintenance alone must then shrink
+/// the log.
 #[test]
 fn maintenance_shrinks_the_log_after_reservations() {
     for mode in [SyncMode::Always, SyncMode::Every(50), SyncMode::Never] {

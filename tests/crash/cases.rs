@@ -426,13 +426,15 @@ fn reserve_unsynced(life: &mut Life, id: JobId) {
         journal.compact(engine)
     });
     assert!(life.wal.write(&life.access));
-    // Later, maintenance would sync the log to remove the first segment.
+    // Runs maintenance only while the first segment is the current one. Later, maintenance would sync the log in order
+    // to remove the first segment.
     if life.access.0.borrow().0.stats().current == 1 {
         life.wal.maintain(&life.access, true);
     }
 }
 
-/// A power failure can undo a removal. If the removed segment were damaged then, recovery would ignore later changes.
+/// A power failure can undo a removal. If the removed segment reappeared with damage, recovery would ignore later
+/// changes.
 #[test]
 fn an_unsynced_segment_of_an_earlier_process_is_synced_before_its_removal() {
     let (how, name, mut checked) = (settings(1024, SyncMode::Always), "segment.0000000001", 0);
@@ -444,7 +446,7 @@ fn an_unsynced_segment_of_an_earlier_process_is_synced_before_its_removal() {
         (0..count).for_each(|_| reserve_unsynced(&mut first, id));
         let disk = disk.kill(1);
         disk.keep(name);
-        // The start cannot create a segment, and the last segment can be too short for its records.
+        // The next start cannot create a segment, and the last segment may lack space for the records of this start.
         disk.fail(Operation::Create, ENOSPC, 1);
         // If the segment is still needed, the server does not start.
         let Ok(second) = Life::begin(disk.clone(), how, dawn(), 1) else { continue };

@@ -1,9 +1,8 @@
 //! Crashes a server at thousands of moments, and counts the releases of dependent jobs and the runs of schedules.
 //!
 //! Owns [`Book`], which records the puts, the ended jobs and the runs of schedules, and does not contain the engine's
-//! rules. Each dependent must be released once, after the last member of its batch has ended. When a schedule is due,
-//! the result must be one copy, or one skipped run if the previous copy still exists, even if several due times have
-//! passed.
+//! rules. Each dependent must be released once, after the last member of its batch has ended. When one or more due
+//! times of a schedule have passed, the result must be one copy, or one skipped run if the previous copy still exists.
 
 use std::collections::BTreeMap;
 

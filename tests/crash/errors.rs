@@ -172,7 +172,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
         life.check_cut(seed);
         life.lose_all();
         life.settle();
-        // Leases expire after 10 seconds, and times to live end 100 seconds later.
+        // Leases expire after 10 seconds, and times to live expire 100 seconds later.
         for seconds in [10, 100] {
             life.now = life.now + Span::from_secs(seconds);
             life.tick();

@@ -50,8 +50,8 @@ pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> 
     [&length.to_le_bytes(), &check.to_le_bytes(), &*rest, payload].concat()
 }
 
-/// Returns a segment header without an epoch. `numbers` are the fields that follow the log and the segment number in
-/// the manual page.
+/// Returns a segment header without an epoch. `numbers` are the fields that follow the log number and the segment
+/// number in the manual page.
 pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
     epoch_header(segment, numbers, [0; 2])
 }
@@ -256,7 +256,8 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     jobs
 }
 
-/// Returns the last record that must be synced because a segment, to which a header or a record refers, was removed.
+/// Returns the position of the last record that must be synced because it permitted the removal of a segment. A segment
+/// was removed if a header or a record refers to it, but the segment does not exist.
 fn proven_by_removals(log: u64, used: &[&(u64, Vec<u8>)], exists: &dyn Fn(u64) -> bool) -> (u64, u64) {
     let (mut named, mut gone) = (Vec::new(), Vec::new());
     for (segment, bytes) in used {

@@ -1,4 +1,4 @@
-//! Tests logs whose files are from different times or from diverged servers, and damage at random places.
+//! Tests logs whose files are from different times or from diverged servers, and damage in random places.
 //!
 //! From a mixture of files, the server must recover a state that the queue once had, or must report damage. One damaged
 //! byte must affect at most the record that contains it, and IDs must not be reused. The environment variable

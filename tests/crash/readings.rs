@@ -388,8 +388,8 @@ fn a_needed_segment_before_the_first_is_missing() {
     }
 }
 
-/// Returns the segment `number`, which only has a damaged header. It starts with a job, and states that it is the
-/// oldest segment that is needed.
+/// Returns the segment `number` with a damaged header. The segment contains a job, a record that names this
+/// segment as the oldest segment that is needed, and another job.
 fn without_header(number: u64, before: u64) -> Vec<u8> {
     let mut bytes = begin(number, before, (0, 0));
     bytes[..HEADER].fill(1);
@@ -399,8 +399,8 @@ fn without_header(number: u64, before: u64) -> Vec<u8> {
     bytes
 }
 
-/// A segment that cannot be removed can have the only intact header. The log was synced up to the record that permitted
-/// the removal of other segments.
+/// The only intact header can be in a segment that is not needed but cannot be removed. The log was synced up to the
+/// record that permitted the removal of other segments.
 // Tests promise P18 of beanpole-promises(7).
 #[test]
 fn a_damaged_header_after_an_unremovable_segment_loses_nothing() {

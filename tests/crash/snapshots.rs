@@ -152,8 +152,8 @@ impl Snapshot {
         jobs.chain(keys).chain(settings).chain(groups).collect()
     }
 
-    /// Returns the snapshot after a recovery at the time `now`. Jobs whose delay has ended are ready, and expired keys
-    /// are removed.
+    /// Returns the snapshot after a recovery at the time `now`. Jobs whose delay has expired are ready, and expired
+    /// keys are removed.
     fn at(&self, now: Time) -> Snapshot {
         let mut snapshot = self.clone();
         snapshot.jobs.values_mut().for_each(|job| *job = job.at(now));
@@ -230,7 +230,7 @@ impl Snapshots {
         self.0.drain(..first.unwrap_or(0));
     }
 
-    /// Checks that the queue, recovered at `now`, is in a permitted state if all changes up to `safe` were durable.
+    /// Checks that the queue, recovered at `now`, is in a permitted state. All changes up to `safe` were durable.
     pub fn compare(&self, engine: &Engine, safe: u64, now: Time) -> Result<(), String> {
         let found = Snapshot::of(engine, 0).at(now);
         let Some(first) = self.0.iter().rposition(|snapshot| snapshot.position <= safe) else { return Ok(()) };
