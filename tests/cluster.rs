@@ -192,7 +192,7 @@ fn a_copy_contains_large_bodies_that_were_appended_in_pieces() {
     file.write_at(100, &body[10..]).expect("a write");
     file.sync().expect("a sync");
     assert!(log.entries().last().expect("an entry").1.len() < 1000, "the log must not contain the body twice");
-    // After a crash, a standby repeats operations, even those that the standby had already applied.
+    // After a crash, a standby resumes at its last saved position, and so applies some operations a second time.
     let mut standby = standby.into_inner();
     let _ = standby.poll().expect("a log in memory");
     drop(standby);
@@ -451,7 +451,7 @@ fn a_damaged_copy_is_replaced_before_the_server_becomes_active() {
 #[test]
 fn damage_to_the_files_of_an_active_server_is_detected_after_a_clean_shutdown() {
     let (log, folder) = (Arc::new(MemoryLog::new(Faults::default(), 8)), Folder::new());
-    // The second time, the file was written before the server became active.
+    // In the second iteration, the server opens a file that was written before the server became active.
     for offset in [100, 200] {
         let active = activate(&mut node(&log, &folder, "a"));
         let name = "segment.0000000001";

@@ -115,7 +115,8 @@ fn a_small_put_overtakes_the_pieces_of_a_large_body() {
 #[test]
 fn a_server_that_loses_its_lease_during_the_takeover_becomes_a_standby() {
     let served = Served::start();
-    // `Member::start` waits for the HTTP listener, which closes at the takeover. The takeover must not begin earlier.
+    // `Member::start` waits for the HTTP listener, which closes at the takeover. The takeover must therefore not begin
+    // before `start` returns.
     served.engine().is_away = true;
     let member = Member::start(&served, "a", &[]);
     {

@@ -117,7 +117,7 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     first.daemon.wait_log("b at ");
     let last = "STATUS=standing by; b is active, epoch 2";
     let mut notifications = first.notifications(last);
-    // The server reports that `a` is still active only if the server has not seen epoch 2 yet.
+    // If the server has not seen epoch 2 yet, it first reports that `a` is still active.
     notifications.retain(|line| !line.ends_with("a is active, epoch 1"));
     let wanted = ["STATUS=closing, epoch 1", "READY=1", "STATUS=standing by", last];
     assert_eq!(notifications, wanted, "the service must not stop");

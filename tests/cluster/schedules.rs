@@ -1,4 +1,4 @@
-//! Runs random schedules of operations of several writers on a shared log in memory, which loses replies, delays
+//! Runs random schedules, in which several writers operate on a shared log in memory. The log loses replies, delays
 //! requests and returns stale positions.
 //!
 //! Owns the writers, which are models of servers. Must not run nodes or the program.
@@ -67,8 +67,8 @@ impl Writer {
         }
     }
 
-    /// Tries to append a randomly chosen unconfirmed entry, in some calls after creating another one. Like the program,
-    /// the writer can have several unconfirmed entries.
+    /// In some calls, first creates another unconfirmed entry. Then tries to append an unconfirmed entry, chosen
+    /// randomly. Like the program, the writer can have several unconfirmed entries.
     fn append(&mut self, log: &MemoryLog, random: &mut Random) {
         if self.ahead.is_empty() || (self.ahead.len() < WINDOW && random.below(2) == 0) {
             let number = self.head.number + 1;

@@ -86,7 +86,8 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
         // The active server reads its files only at startup.
         (State::Active, CopyDamaged) => Serves("active as a, epoch 1"),
-        // The server shuts down cleanly for the other server, and becomes active again because there is no other.
+        // The server shuts down cleanly so that the promoted server can take over, and becomes active again because the
+        // promoted server does not exist.
         (State::Active, OtherPromoted) => Serves("active as a, epoch 2"),
         (State::Leaving, _) => Exits("stopping"),
     }
@@ -131,7 +132,7 @@ fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Membe
             let member = clocks.start(served, "a");
             member.wait_active();
             member.client().put(b"x", 0, 0, 60).expect("a job");
-            // Delays the next append, so that the server keeps its lease and does not exit before etcd is away.
+            // Delays the next append, so that the server keeps its lease and does not exit before etcd is unreachable.
             served.engine().held = member.figure("journal-entry").parse::<u64>().expect("a number") + 1;
             member.daemon.signal(Signal::SIGTERM);
             member.notifications("STATUS=closing, epoch 1");
@@ -161,7 +162,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         Event::Stop => member.daemon.signal(Signal::SIGTERM),
         Event::EtcdSilent => served.engine().is_away = true,
         Event::EtcdFull => {
-            // The active server, if any, would also compact etcd.
+            // Kills the active server, if any, because it could compact etcd instead of the server under test.
             other.iter().for_each(|other| other.daemon.signal(Signal::SIGKILL));
             served.engine().is_full = true;
         }
@@ -191,7 +192,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
 
 fn check(state: State, event: Event) {
     println!("{state:?}, {event:?}");
-    // A shim simulates the suspension.
+    // A preloaded library, `clock_shim.rs`, simulates the suspension.
     if event == Event::Suspended && !can_preload() {
         return;
     }
