@@ -17,8 +17,8 @@ fn serves(mut child: Child, path: &Path) {
         UnixStream::connect(path).is_ok()
     });
     let mut client = Client::connect_unix(path).expect("a connection");
-    // The connection may have the descriptor number of a closed standard stream. The server must not send log lines to
-    // the client.
+    // On the server, the connection may have the descriptor number of a standard stream that was closed. Even then, the
+    // server must not send log lines to the client.
     assert_eq!(client.put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("the job").body, b"x");
     child.kill().expect("a child process");

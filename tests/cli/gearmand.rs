@@ -156,7 +156,7 @@ fn a_failed_start_is_reported_to_the_parent() {
         .failed(1, &["log", "/nowhere/at/all"]);
 }
 
-/// Opening a FIFO for writing blocks until another process opens it for reading, even after a signal.
+/// Opening a FIFO for writing blocks until another process opens the FIFO for reading, even if a signal arrives.
 #[test]
 fn a_pipe_without_a_reader_does_not_block_the_log() {
     let daemon = Background::start(&[]);

@@ -151,8 +151,8 @@ fn a_restart_can_reuse_the_address() {
     }
 }
 
-/// More clients connect than the server has descriptors. After these clients have disconnected, the server must serve
-/// new clients.
+/// More clients connect than the server has descriptors for. After these clients have disconnected, the server must
+/// serve new clients.
 #[test]
 fn a_server_without_descriptors_recovers_after_disconnections() {
     for files in ["16", "20"] {

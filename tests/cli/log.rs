@@ -175,7 +175,7 @@ fn unix_socket_connections_are_logged() {
     assert!(log.contains(": connected from unix\n"), "{log}");
 }
 
-/// Clients determine the number of dead letters, so a log line for each dead letter could fill the log.
+/// Clients control the number of dead letters, so one log line per dead letter could flood the log.
 #[test]
 fn stuck_dead_letters_are_logged_once_per_second() {
     const JOBS: usize = 500;

@@ -139,7 +139,7 @@ fn the_binlog_is_not_created_in_root_s_directory() {
     planted.is_untouched();
 }
 
-/// At startup, the server moves the files in `journal.moving` or `journal.aside` back, and opens a lock file.
+/// At startup, the server moves files back from `journal.moving` or `journal.aside`, and opens a lock file.
 #[test]
 fn the_binlog_does_not_move_or_overwrite_root_s_files() {
     if !is_root() {

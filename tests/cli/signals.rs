@@ -71,7 +71,8 @@ fn workers_continue_to_wait_while_the_server_drains() {
     assert_eq!(worker.line().unwrap(), "RESERVED 1 1");
 }
 
-/// Under nohup and as a background job of a shell, the program starts with ignored signals. They must remain ignored.
+/// A program that is started under nohup or as a background job of a shell inherits ignored signals. These signals must
+/// remain ignored.
 #[test]
 fn a_server_under_nohup_survives_sighup() {
     let daemon = Daemon::spawn(shell("trap '' HUP; exec \"$0\" \"$@\"", &["-p", "0"]));
@@ -141,7 +142,7 @@ fn tube_settings_are_read_at_the_start_and_on_sighup() {
     std::fs::write(&file, "mail ttl:0\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("line 1: invalid settings: mail ttl:0; keeping the previous configuration");
-    // Opening a FIFO for reading blocks until another process opens it for writing, even after a signal.
+    // Opening a FIFO for reading blocks until another process opens the FIFO for writing, even if a signal arrives.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     daemon.signal(Signal::SIGHUP);

@@ -67,7 +67,7 @@ fn a_port_file_that_cannot_be_written_is_reported() {
     assert!(!path.exists());
 }
 
-/// The server writes the ready line when it accepts connections, then closes the stream and continues to run.
+/// Once the server accepts connections, it writes the ready line, closes the stream, and continues to run.
 #[test]
 fn the_ready_line_contains_the_addresses() {
     let folder = Folder::new();
@@ -77,7 +77,7 @@ fn the_ready_line_contains_the_addresses() {
     let read = line.with_extension("read");
     wait_until("the line is read", || fs::read_to_string(&read).is_ok_and(|text| text.ends_with('\n')));
     assert_eq!(fs::read_to_string(&read).unwrap(), format!("{} {unix}\n", daemon.address()));
-    // The server closes its end after writing the line, possibly later than the test reads the line.
+    // The server closes its end only after it has written the line, so the test may already have read the line.
     let fd = format!("/proc/{}/fd/7", daemon.pid());
     wait_until("the descriptor is closed", || !fs::exists(&fd).unwrap() || is_other(&daemon, &line));
     daemon.client().put(b"x", 0, 0, 60).unwrap();

@@ -111,7 +111,7 @@ fn the_stop_does_not_wait_forever_for_a_client_that_never_reads() {
 fn the_stop_does_not_wait_forever_for_a_tcp_client_that_never_reads() {
     let daemon = Daemon::start(&["--max-output", "100M"]);
     let mut stream = daemon.tcp();
-    // The replies exceed the kernel's buffers.
+    // Together, the replies are larger than the kernel's buffers.
     owe(&daemon, &mut stream, 400, "");
     stops(&daemon, Signal::SIGTERM);
 }

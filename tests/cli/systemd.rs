@@ -14,10 +14,10 @@ use nix::sys::signal::{signal, SigHandler};
 use super::daemon::{command, run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
 use super::{is_socket, NO_ADDRESS};
 
-/// Passes the socket in stdin to the program as systemd would.
+/// A script that receives a socket on stdin, and passes this socket to the program in the same way as systemd.
 const ONE: &str = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\"";
 
-/// Passes the sockets in stdin and stdout to the program as systemd would.
+/// Like [`ONE`], for two sockets: one on stdin and one on stdout.
 const TWO: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" \"$@\"";
 
 const UNITS: [&str; 3] = ["beanpole", "beanstalkd", "gearman-job-server"];
@@ -141,7 +141,7 @@ fn inherited_sockets_replace_addresses_with_a_warning() {
     assert_eq!(daemon.client().figure("stats", "max-job-size").unwrap(), "7");
 }
 
-/// LISTEN_PID is the ID of another process, for example the parent, if the server inherited the variable.
+/// If the server inherited LISTEN_PID, the variable can contain the ID of another process, for example the parent.
 #[test]
 fn sockets_for_another_process_are_ignored() {
     for pid in ["1", "$PPID", "", "x", "-1"] {
@@ -203,7 +203,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
     assert!(socket.recv(&mut [0; 8]).is_err(), "unexpected notification");
 }
 
-/// `systemctl reload` also sends SIGHUP to a service that has no certificates or configuration files to reload.
+/// `systemctl reload` sends SIGHUP even to a service that has no certificates or configuration files to reload.
 #[test]
 fn sighup_is_ignored_without_files_to_reload() {
     let folder = Folder::new();

@@ -18,7 +18,7 @@ pub fn nobody() -> User {
     User::from_name("nobody").expect("a user database").expect("the user nobody")
 }
 
-/// Returns a command that runs a copy of the program, in a world-readable directory, as nobody. Requires root.
+/// Copies the program to a world-readable directory, and returns a command that runs the copy as nobody. Requires root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
     // Uses cp(1), because a child process of another test could inherit the descriptor with which this process would
@@ -126,7 +126,7 @@ fn an_unprivileged_user_cannot_become_another_user() {
     run_as_nobody(&["-p", "0", "-u", "root"]).failed(CANNOT_BECOME, &[" ERROR ", "root", "permitted"]);
 }
 
-/// A service manager may have switched the user already, although a shared configuration file contains `-u`.
+/// A service manager may already have switched to the user that a shared configuration file names with `-u`.
 #[test]
 fn becoming_the_same_user_works_without_root() {
     if !is_root() {
