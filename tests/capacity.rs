@@ -1,4 +1,4 @@
-//! Tests large numbers of waiting workers, silent connections, reservations and tubes.
+//! Tests the server with large numbers of waiting workers, silent connections, reservations and tubes.
 //!
 //! Workers must be served in the order of their requests, silent connections must cost no processor time, and the cost
 //! of a command must not grow with the number of other objects. Absolute times depend on the machine, so the tests

@@ -117,7 +117,8 @@ fn drain(server: &Daemon) {
     });
 }
 
-/// Opens [`FLOOD`] connections, or as many as both processes' limits allow, and sends an incomplete command on each.
+/// Opens [`FLOOD`] connections, or as many as the limits of the test process and the server allow, and sends an
+/// incomplete command on each.
 fn flood(server: &Daemon) {
     let mut streams = Vec::new();
     while streams.len() < FLOOD {
@@ -345,7 +346,7 @@ fn setting_the_clock_does_not_move_deadlines() {
             assert!((1800..=3600).contains(&left(&server)), "{} s are left", left(&server));
         });
     }
-    // The timestamps in the log show that the server uses the false time.
+    // The timestamps in the log show that the server uses the fake time.
     server.signal(Signal::SIGUSR1);
     server.wait_log("2001-01-01T");
     server.signal(Signal::SIGKILL);

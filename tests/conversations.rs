@@ -19,8 +19,8 @@ use within::{speech, Pieces, Within};
 /// Time to wait for output in steps where the server must stay silent.
 const QUIET: Duration = Duration::from_millis(40);
 
-/// Start of conversations that contain absolute times: 2033-05-18T03:33:20Z. Over sockets, the start can be one second
-/// later.
+/// Start of conversations that contain absolute times: 2033-05-18T03:33:20Z. Over sockets, the start can be up to one
+/// second later.
 const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 
 /// Returns the conversations in all directories, including those of released versions.

@@ -44,7 +44,7 @@ fn flood(trial: &mut Trial, flooders: usize) {
     trial.check(least > 0, || "a flooder was not served at all".to_owned());
 }
 
-/// Returns a connection and the ID of a job that it can reserve and release.
+/// Connects a client, and puts a job that this client can reserve and release. Returns the connection and the job's ID.
 fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     let mut wire = Wire::to(daemon);
     wire.ask(&format!("use flood{number}"), &format!("USING flood{number}"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::trial::Trial;
 use crate::wire::Wire;
 
-/// A client that holds two jobs disconnects. Another client, which waits, must get the more urgent job.
+/// A client that holds two jobs disconnects. A client that is waiting for a job must get the more urgent of the two.
 pub fn after_a_hang_up(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let (mut holder, mut waiter) = (Wire::to(&daemon), Wire::to(&daemon));

@@ -91,7 +91,7 @@ pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
 fn hand_over(producer: &mut Wire, worker: &mut Wire, rounds: usize) -> Vec<Duration> {
     let one = |_| {
         worker.send("reserve\r\n");
-        // Gives the worker's `reserve` time to arrive, so that a client waits for the job.
+        // Gives the worker's `reserve` time to arrive, so that the worker is already waiting when the job is put.
         std::thread::sleep(Duration::from_millis(2));
         let began = Instant::now();
         let id = producer.put(b"work", 60);

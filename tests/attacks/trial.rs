@@ -1,7 +1,7 @@
 //! The environment of one attack: the attacked program, a bystander, and the collected results.
 //!
-//! Owns the start of both programs, the sampling of memory, and the bounds on the memory that they use. Measurements
-//! are recorded before they are checked. The table therefore shows the values of failed checks.
+//! Owns the start of beanpole and of beanstalkd, the sampling of their memory, and the bounds on their memory use.
+//! Measurements are recorded before they are checked. The table therefore shows the values of failed checks.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -153,8 +153,8 @@ impl Trial {
         }
     }
 
-    /// Waits until the program's memory is almost constant and the program uses little processor time, but at most
-    /// [`TAKING`]. The kernel's buffers may still contain unread input.
+    /// Waits, for at most [`TAKING`], until the program's memory is almost constant and the program uses little
+    /// processor time. The kernel's buffers may still contain unread input.
     pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));

@@ -126,8 +126,8 @@ fn an_unused_binlog_is_exported() {
     assert_eq!(crate::daemon::run(&["export", "-b", "/nowhere/at/all"]).code, 1);
 }
 
-/// Returns the number of commands that an export sends, and how many of them are `list-jobs`. Meanwhile, another client
-/// puts and deletes jobs.
+/// Runs an export while another client puts and deletes jobs. Returns the number of commands that the export sends, and
+/// how many of them are `list-jobs`.
 fn commands_of_export(tubes: usize, jobs: usize) -> (u64, u64) {
     let server = Server::beanpole(&[]);
     let mut client = server.daemon.client();
