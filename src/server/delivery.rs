@@ -62,7 +62,7 @@ struct OutboxState {
     /// If not 0, nothing is sent and no command is executed, for example because records are not durable yet.
     delay_reasons: u32,
     awaiting_space: bool,
-    /// `true` if the owner must be notified when it can continue, because a wait has ended or all output is sent.
+    /// `true` if the owner must be notified when it can continue: after a wait or delay, or when all output is sent.
     resume: bool,
     writer: Writer,
     peer: Peer,
@@ -89,10 +89,10 @@ enum Peer {
 #[derive(Default)]
 struct Unsent {
     output: Output,
-    /// Bytes charged to the memory account. If the connection was dropped or closed, `leaving` of them are freed soon.
+    /// Bytes charged to the memory account. `leaving` is the part to be freed soon with a dropped or closed connection.
     charged: u64,
     leaving: u64,
-    /// The time since which the socket has been full.
+    /// The time at which the socket last became full, or `None` if the socket is not full.
     stuck: Option<Instant>,
 }
 
@@ -150,8 +150,8 @@ impl OutboxState {
         }
     }
 
-    /// Drops the client. Returns `true` if the owner must be notified. Freeing the output may be slow, so the output is
-    /// freed with the connection.
+    /// Drops the client. Returns `true` if the owner must be notified. Keeps the output until the connection is freed,
+    /// because freeing the output may be slow.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
         self.give_up(Peer::Dropped)
@@ -169,10 +169,10 @@ impl OutboxState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
     Open,
-    /// Like `Open`, but the outbox stays empty, so the owner can call [`Outbox::send`].
+    /// Like `Open`, but the outbox is empty, so the owner can call [`Outbox::send`] if no other thread adds output.
     Clear,
     Waiting,
-    /// The owner waits for the end of a delay, for log space, or until the client has read more output.
+    /// The owner waits until a delay has ended, the log has space, or the client has read more output.
     Blocked,
     Ended,
 }
@@ -234,7 +234,7 @@ impl Outbox {
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.is_broken() {
-            // Without the lost earlier output, later output would be wrong.
+            // Earlier output may have been discarded, so the client would misinterpret later output.
             *out = Output::new();
         }
         // Append nothing for a waiting client without replies: appending would move the thread's buffer.
@@ -247,7 +247,7 @@ impl Outbox {
         state.length() > 0 && state.delay_reasons == 0
     }
 
-    /// Returns the memory of pending output in bytes, and the time since which the socket has been full.
+    /// Returns the number of bytes that pending output uses, and the time at which the socket last became full.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
         state.unsent.as_ref().map_or((0, None), |unsent| (unsent.memory_used(), unsent.stuck))
@@ -349,7 +349,7 @@ impl Outbox {
         write_state
     }
 
-    /// Sends replies without a lock in [`WriteState::Clear`]. Returns `false` if this state has ended.
+    /// Sends replies without a lock. Requires [`WriteState::Clear`], and returns `false` if this state has ended.
     #[inline(always)] // for speed
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
@@ -379,7 +379,7 @@ impl Outbox {
         }
     }
 
-    /// Moves an emptied small buffer to `spare` if `spare` has no buffer. Returns `false` if the connection is broken.
+    /// Sends output. Moves an emptied small buffer to an empty `spare`. Returns `false` if the connection is broken.
     pub fn flush(&self, spare: &mut Output) -> bool {
         self.flush_locked(self.state.lock(), spare)
     }
@@ -495,7 +495,7 @@ fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
 }
 
 pub enum Message {
-    /// The connection can continue. Harmless if another connection now has the number.
+    /// The connection with this number can continue. Harmless if the number now belongs to another connection.
     Resume(usize),
     Renew(Arc<AccessTable>),
     /// Drop the sender when all earlier input and messages have been processed.

@@ -64,7 +64,7 @@ pub struct Bell {
 #[derive(Default)]
 struct BellState {
     at: Option<Instant>,
-    /// `true` if the time has passed but no waiting thread could continue.
+    /// `true` if the time `at` has passed but no waiting thread could continue.
     is_late: bool,
     stop: bool,
 }
@@ -157,7 +157,7 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode {
-            // No reply depends on the new records, such as records of reservations, so sync them with later records.
+            // No reply waits for the new records (of reservations, for example), so sync them together with later ones.
             SyncMode::Always if self.held.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
@@ -286,7 +286,7 @@ impl Bell {
         self.armed.load(Ordering::Acquire)
     }
 
-    /// Schedules `at` and wakes a thread. If an earlier time is scheduled, only wakes a thread that is already late.
+    /// Schedules `at` and wakes a thread. If an earlier time is already scheduled, wakes a thread only if `is_late`.
     pub fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
         let mut state = self.state.lock();
@@ -309,7 +309,7 @@ impl Bell {
         }
     }
 
-    /// Returns `false` to end the thread. After the scheduled time, each [`Bell::ring_by`] calls `may_continue` again.
+    /// Returns `false` if the thread must end. After the scheduled time, each wake-up calls `may_continue` again.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -15,7 +15,7 @@ use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system;
 
-/// Limits unauthenticated clients. At the limit, listeners that require authentication wait, then reject clients.
+/// The limit on unauthenticated clients. At the limit, listeners that require authentication wait, then reject clients.
 pub const MAX_UNAUTHENTICATED: usize = 1024;
 
 /// The time limit for authentication, including the TLS handshake.
@@ -67,7 +67,7 @@ impl Gate {
     }
 }
 
-/// Limits how often clients can cause a log line. Contains the time of the last line, and the number of later events.
+/// Limits how often clients can cause a log line. Contains the time of the last line, and the number of events since.
 pub struct LogLimit(LeafMutex<(Option<Instant>, u64)>);
 
 impl LogLimit {
@@ -109,7 +109,7 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     Ok(table)
 }
 
-/// Counts an unauthenticated client until dropped.
+/// Counts an unauthenticated client until this value is dropped.
 pub struct Unauthenticated(Arc<AtomicUsize>);
 
 impl Unauthenticated {

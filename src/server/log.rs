@@ -1,5 +1,5 @@
-//! The log: one line per event, to stderr, a file that can be reopened, or syslog. If nobody reads stderr, lines are
-//! dropped and counted, so that no thread blocks for long.
+//! The log. Each event is one line, written to stderr, a file that can be reopened, or syslog. If nobody reads stderr,
+//! lines are dropped and counted, so that no thread blocks for long.
 
 use std::fs::File;
 use std::io::{self, Write};

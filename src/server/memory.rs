@@ -190,7 +190,7 @@ impl Memory {
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// `true` if a later, larger return would block others for too long, or if an oversized process has freed memory.
+    /// `true` if giving back more memory later would block others too long, or an oversized process has freed memory.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)
@@ -200,13 +200,13 @@ impl Memory {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// New connections can use what is kept for commands that free memory: a worker must connect to delete jobs.
+    /// New connections can use the reserve for commands that free memory, because a worker must connect to delete jobs.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks that the system has enough memory until the next check, plus a reserve. Must not be called concurrently.
+    /// Checks that the system has memory to grow until the next check, plus a reserve. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);

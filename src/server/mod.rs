@@ -82,7 +82,7 @@ impl std::error::Error for StartError {}
 /// The number of descriptors for files that are opened after startup, by the binlog and by reloads.
 const LOG_DESCRIPTORS: usize = 8;
 
-/// The maximum number of times that descriptors are counted, because one may be counted before its connection.
+/// The maximum number of attempts to count the descriptors other than connections. New connections can distort a count.
 const COUNTS: usize = 20;
 const COUNT_AGAIN: Duration = Duration::from_millis(5);
 

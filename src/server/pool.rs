@@ -1,5 +1,5 @@
 //! The threads that serve all connections. A connection stays with one thread, unless the disk blocks that thread and a
-//! spare thread takes over its whole state. Each socket is registered once, with edge-triggered readiness, so idle
+//! spare thread takes over that thread's state. Each socket is registered once, with edge-triggered readiness, so idle
 //! clients, clients that do not read, and urgent data cost no system calls. Must not interpret requests.
 
 use std::collections::VecDeque;
@@ -203,7 +203,7 @@ impl PoolThread {
         if std::mem::take(&mut self.scratch.is_shared) && !self.scratch.joined.is_empty() {
             self.run_shared();
         }
-        // The messages after the first `MANY_ACTIVE` wait, so that connections can be served and changes written.
+        // Postpone messages beyond the first `MANY_ACTIVE`, so that connections can be served and changes written.
         let messages = if has_messages { self.inbox.len() } else { 0 };
         self.scratch.turn.step_divisor = (messages / MANY_ACTIVE) as u64;
         for _ in 0..messages.min(MANY_ACTIVE) {

@@ -146,7 +146,7 @@ fn millis(time: Duration) -> f64 {
 
 const PAUSE: Span = Span::from_secs(1);
 
-/// A dead letter, its tube, and the full dead-letter tube.
+/// A dead letter that stays in its tube, the name of this tube, and the dead-letter tube that cannot accept the job.
 pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 
 /// The earliest time of the next warning, and the number of unlogged dead letters.

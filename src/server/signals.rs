@@ -36,7 +36,7 @@ impl StopRequests {
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
-            // The first handler sets a flag. After `last_check`, the second one ends the process, so no signal is lost.
+            // One handler sets a flag. After `last_check`, the other handler ends the process, so no signal is lost.
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
         }
@@ -54,7 +54,7 @@ impl StopRequests {
 #[allow(unsafe_code)]
 fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<sigaction>::zeroed();
-    // SAFETY: the call changes nothing and writes one `sigaction`, which may also be all zeros.
+    // SAFETY: the call changes nothing and writes one `sigaction`, a type for which all zeros are also valid.
     unsafe {
         sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0 && action.assume_init().sa_sigaction == SIG_IGN
     }

@@ -156,10 +156,10 @@ impl Bound {
 
     /// Binds a socket and listens. Replaces a socket file on which no server listens. `mode` is the file mode.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
-        SockAddr::unix(path)?; // No client could connect to a longer path.
+        SockAddr::unix(path)?; // Fails if the path is too long for clients to connect to.
         let place = FilePlace::find(path)?;
         let fixed = place.fixed_path(path);
-        // The lock serializes servers that find the same dead socket: the second server finds the first one's socket.
+        // The lock serializes servers that find the same dead socket: the second one finds the new socket of the first.
         let _lock = lock_directory(&place, path);
         // If the status is unknown although the file exists, `bind` also fails.
         if let Ok(found) = place.status() {
@@ -212,7 +212,7 @@ impl Listener {
         let [idle, interval] = [keepalive.idle, keepalive.interval].map(|secs| Duration::from_secs(secs.into()));
         let probes = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(keepalive.count);
         socket.set_tcp_keepalive(&probes)?;
-        // Keepalive only detects dead peers on idle connections. This limit detects peers that do not acknowledge data.
+        // Keepalive detects dead peers only on idle connections. This limit detects peers that do not acknowledge data.
         system::limit_unacknowledged(&socket, idle + interval * keepalive.count)
     }
 

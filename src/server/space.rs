@@ -17,8 +17,8 @@ pub const RETRY: Duration = Duration::from_millis(250);
 pub const CHECK: Duration = Duration::from_millis(500);
 const _: () = assert!(CHECK.as_millis() < 1000, "a removal is detected within a second");
 
-/// The time for which space stays reserved for connections that waited for it. A client that does not read replies can
-/// leave the space unused.
+/// The time for which space stays reserved for connections that waited for it. The time is limited, because a client
+/// that does not read replies may never use the space.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
 /// The maximum number of waits, in case compaction uses up the space. Afterwards, the command is executed or refused.
@@ -35,7 +35,7 @@ pub struct SpaceRequest {
 pub struct Space {
     pub(super) state: LeafMutex<SpaceState>,
     changed: Condvar,
-    /// Bytes for resumed connections that have not used them yet. Changed only while `state` is locked.
+    /// Bytes reserved for resumed connections that have not used them yet. Changed only while `state` is locked.
     pub(super) reserved: AtomicU64,
 }
 
@@ -51,15 +51,15 @@ pub struct SpaceState {
 }
 
 pub enum SpaceTask {
-    /// The number of bytes to create, and the number of connections that wait for them.
+    /// The number of bytes of log space to create, and the number of connections that wait for this space.
     Make(u64, usize),
     Maintain,
     Stop,
 }
 
 impl Space {
-    /// Returns `false` if the caller must call [`Space::wait`], at most [`WAITS`] times. The `first` command of a batch
-    /// also waits once for compaction. The engine must be locked.
+    /// Returns `false` (at most [`WAITS`] times per command) if the caller must call [`Space::wait`]. The `first`
+    /// command of a batch also waits once for compaction. The engine must be locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };

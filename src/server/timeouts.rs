@@ -17,10 +17,10 @@ const HTTP_HEAD: Duration = Duration::from_secs(10);
 /// The time limit for receiving a body, for sending a reply, and for the pause before the next request.
 const HTTP_REST: Duration = Duration::from_secs(60);
 
-/// This many unread reply bytes extend the limit by one second.
+/// The time limit for a reply is one second longer for each `MIN_RATE` unread bytes.
 const MIN_RATE: usize = 16 * 1024;
 
-/// For this long, a new connection, or a connection whose client has just received a reply, is evicted last.
+/// The time during which a new connection, or one whose client has just received a reply, is evicted last.
 const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -177,7 +177,7 @@ impl Idle {
         }
     }
 
-    /// Returns `turn`, the time of the thread's last turn, or the current time if the last call had the same `turn`.
+    /// Returns `turn` (the time of the thread's last turn), or the current time if the last call had the same `turn`.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();

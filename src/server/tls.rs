@@ -112,7 +112,7 @@ const SEAL: usize = 64 * 1024;
 
 const READ: usize = 64 * 1024;
 
-/// The maximum number of unsent bytes of the TLS layer. A peer that exceeds the limit by not reading is disconnected.
+/// The maximum number of unsent bytes of handshake messages. A peer that does not read them is disconnected.
 const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {
@@ -171,7 +171,7 @@ impl TlsSession {
         self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
     }
 
-    /// Reads at most `max` bytes once, and passes the plaintext to `take`. Sends replies of the TLS layer.
+    /// Reads once, at most `max` bytes, and passes the plaintext to `take`. Sends handshake messages and alerts.
     pub fn read(&mut self, stream: &Stream, max: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
         BUFFERS.with_borrow_mut(|buffers| {
             let buffer = &mut buffers.sealed;
@@ -275,7 +275,7 @@ impl TlsSession {
                 };
                 let count = self.seal(bytes, sealed)?;
                 self.unconfirmed = bytes.len();
-                // If `outgoing` still contains records of the TLS layer, these must precede the new data.
+                // `seal` may have added a TLS message to `outgoing`. This message must precede the new data.
                 let sent = if self.outgoing.is_empty() { write(stream, &self.lease, &sealed[..count])? } else { 0 };
                 self.outgoing.extend_from_slice(&sealed[sent..count]);
                 Ok::<(), io::Error>(())

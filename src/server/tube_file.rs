@@ -44,7 +44,7 @@ pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
         for (name, settings) in tubes {
             match set(&name, settings.clone(), hub, &mut scratch) {
                 Ok(()) => {}
-                // The cycle may depend on old settings of a tube that comes later in the file, so try again.
+                // The cycle or chain may include old settings of a tube that comes later in the file, so try again.
                 Err(NotSet::Circle) if refused.len() + 1 < count => refused.push((name, settings)),
                 Err(why) => {
                     return Err(format!("{}: tube {}: {}", path.display(), name.escape_ascii(), why.reason()));
