@@ -33,7 +33,7 @@ pub const CONNECTION_COST: u64 = 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Address {
-    /// A host name or IP address, and a port. `None` means the default host, or the port setting of the protocol.
+    /// A host name or IP address, and a port. The default host and the port setting of the protocol replace `None`.
     Tcp(Option<String>, Option<u16>),
     /// Like `Tcp`, but clients must use TLS.
     Tls(Option<String>, Option<u16>),
@@ -113,7 +113,7 @@ pub struct Config {
     pub handle_prefix: Option<String>,
     /// The maximum number of tries of a Gearman job whose workers disconnect, at least 1. `None` means no limit.
     pub job_retries: Option<u32>,
-    /// The maximum lease, in seconds, of a Workq job without a time to run. When it ends, the job is ready again.
+    /// The maximum lease of a Workq job without a time to run, in seconds. A job whose lease expires is ready again.
     pub lease_limit: u32,
     /// The number of sleeping Gearman workers that a new job wakes. 0 means all.
     pub worker_wakeup: u32,
@@ -160,7 +160,7 @@ pub struct Config {
     /// The maximum size of a client's unread replies, in bytes. The server does not read from a client above the limit.
     pub max_output: usize,
     #[doc(hidden)]
-    /// A function that returns unused memory of the allocator to the system. The server calls the function after
+    /// A function that gives unused memory of the allocator back to the system. The server calls the function after
     /// clients have freed much memory, at most once a second unless they freed over 32 MiB or the process is too large.
     pub give_back: Option<fn()>,
     #[doc(hidden)]

@@ -98,7 +98,7 @@ impl Condvar {
         self.0.wait(&mut guard.guard);
     }
 
-    /// Waits at most until `at`. Returns `true` on timeout.
+    /// Waits for a notification, but no longer than until `at`. Returns `true` on timeout.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) -> bool {
         self.0.wait_until(&mut guard.guard, at).timed_out()
     }

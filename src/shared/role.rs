@@ -85,7 +85,7 @@ fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// A time of the boot clock. Unlike the clock of `Instant`, this clock includes time while the machine was suspended.
+/// A time on the boot clock. Unlike the clock of `Instant`, this clock includes time while the machine was suspended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Moment(u64);
 
