@@ -30,7 +30,7 @@ mod restart;
 #[test]
 fn random_schedules_match_the_model() {
     let commands: usize = (0..120).map(|seed| races::race(seed, 400)).sum();
-    assert!(commands > 30_000, "only {commands} commands before two things happened at once");
+    assert!(commands > 30_000, "only {commands} commands before simultaneous events");
 }
 
 #[test]

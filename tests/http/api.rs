@@ -48,7 +48,7 @@ fn jobs_are_put_and_shown() {
     assert_eq!(value(&visited.get("/api/tubes/mail/peek/ready"), "body-base64"), "\"/wA=\"");
     let raw = visited.visitor().get("/api/jobs/1/body");
     assert!(raw.body == "<b>\u{e9}</b>" && raw.head.contains("application/octet-stream"), "{raw:?}");
-    assert!(raw.head.contains("Content-Disposition: attachment"), "a browser must not show it");
+    assert!(raw.head.contains("Content-Disposition: attachment"), "a browser must not display the body");
     let mut client = visited.client();
     client.watch("mail").expect("a tube");
     let job = client.reserve(Some(0)).expect("a reply").expect("a job");
@@ -83,7 +83,7 @@ fn tubes_are_kicked_paused_cleared_and_moved() {
     }
     for _ in 0..30 {
         let job = client.reserve(Some(0)).expect("a reply").expect("a job");
-        client.bury(job.id, 10).expect("it is held");
+        client.bury(job.id, 10).expect("the job is reserved");
     }
     assert_eq!(counts(&visited, "a"), [10, 20, 0, 30]);
     assert_eq!(visited.post("/api/tubes/a/kick", r#"{"count":25}"#).1, "{\"kicked\":25}\n");
@@ -92,10 +92,10 @@ fn tubes_are_kicked_paused_cleared_and_moved() {
     assert_eq!(visited.post("/api/tubes/a/move", r#"{"to":"b","state":"ready","count":15}"#).1, "{\"moved\":15}\n");
     assert_eq!((counts(&visited, "a"), counts(&visited, "b")), ([20, 0, 0, 5], [15, 20, 0, 0]));
     visited.clock.advance(Duration::from_secs(100));
-    assert_eq!(counts(&visited, "b"), [35, 0, 0, 0], "what was left of their delay has passed");
+    assert_eq!(counts(&visited, "b"), [35, 0, 0, 0], "the remaining delays have passed");
     assert_eq!(visited.post("/api/tubes/b/pause", r#"{"seconds":50}"#).0, 200);
     client.watch("b").expect("a tube");
-    client.ignore("a").expect("more than one");
+    client.ignore("a").expect("another watched tube");
     assert!(client.reserve(Some(0)).expect("a reply").is_none());
     assert_eq!(value(&visited.get("/api/tubes/b"), "pause-time-left"), "50");
     assert_eq!(visited.post("/api/tubes/b/pause", r#"{"seconds":0}"#).0, 200);
@@ -109,7 +109,7 @@ fn tubes_are_kicked_paused_cleared_and_moved() {
     assert_eq!(visited.post("/api/tubes/a/clear", r#"{"state":"buried"}"#).1, "{\"deleted\":5}\n");
     assert_eq!(visited.post("/api/tubes/a/clear", "{}").1, "{\"deleted\":20}\n");
     assert_eq!(visited.post("/api/tubes/b/clear", "").1, "{\"deleted\":34}\n");
-    assert_eq!(counts(&visited, "b"), [0, 0, 1, 0], "what is reserved stays");
+    assert_eq!(counts(&visited, "b"), [0, 0, 1, 0], "the reserved job must remain");
     visited.server.check();
 }
 
@@ -122,7 +122,7 @@ fn a_moved_job_is_the_same_job() {
     let mut client = visited.client();
     let id = client.put(&vec![b'x'; 2 << 20], 7, 0, 60).expect("a job");
     let held = client.reserve(Some(0)).expect("a reply").expect("a job");
-    client.release(held.id, 7, 0).expect("it is held");
+    client.release(held.id, 7, 0).expect("the job is reserved");
     assert_eq!(
         visited.post("/api/tubes/default/move", r#"{"to":"b","state":"ready"}"#),
         (200, "{\"moved\":1}\n".into())
@@ -153,12 +153,12 @@ fn single_jobs_are_buried_kicked_and_deleted() {
     let found = visited.get(&job);
     assert_eq!((value(&found, "state"), value(&found, "pri"), value(&found, "buries")), ("\"buried\"", "77", "1"));
     assert_eq!(visited.post(&format!("{job}/kick"), "{}").0, 200);
-    assert_eq!(visited.post(&format!("{job}/kick"), "{}").0, 404, "it is ready");
+    assert_eq!(visited.post(&format!("{job}/kick"), "{}").0, 404, "the job is ready");
     let held = client.reserve(Some(0)).expect("a reply").expect("a job");
     for verb in ["bury", "delete", "kick"] {
-        assert_eq!(visited.post(&format!("{job}/{verb}"), "{}").0, 404, "somebody has it: {verb}");
+        assert_eq!(visited.post(&format!("{job}/{verb}"), "{}").0, 404, "the job is reserved: {verb}");
     }
-    client.release(held.id, 0, 0).expect("it is held");
+    client.release(held.id, 0, 0).expect("the job is reserved");
     assert_eq!(visited.post(&format!("{job}/delete"), "{}").0, 200);
     assert_eq!(visited.visitor().get(&job).status, 404);
     visited.server.check();
@@ -190,7 +190,7 @@ fn pages_of_lists_contain_everything_once() {
         let count = found.len();
         found.sort();
         found.dedup();
-        assert_eq!(found.len(), count, "{path}: something came twice");
+        assert_eq!(found.len(), count, "{path}: an item appears twice");
         (count, pages)
     };
     let (count, number) = pages("/api/tubes?limit=20&", "after", "name");
@@ -249,7 +249,7 @@ fn health_describes_the_problem() {
     while client.put(&[b'x'; 20_000], 0, 0, 60).is_ok() {}
     while client.put(b"", 0, 0, 60).is_ok() {}
     assert_eq!(full.post("/api/tubes/t/put", r#"{"body":"x"}"#).0, 503);
-    assert_eq!(full.visitor().get("/healthz").status, 200, "what is full still works");
+    assert_eq!(full.visitor().get("/healthz").status, 200, "a full server is still healthy");
 }
 
 #[test]
@@ -481,7 +481,7 @@ fn failed_jobs_are_grouped_by_reason_and_handled_together() {
     let moved = act("/api/tubes/mail/failed/move", r#"{"reason":"no such host","to":"later"}"#);
     assert_eq!(moved, "{\"moved\":588}\n");
     assert_eq!(act("/api/jobs/1799/move", r#"{"to":"later"}"#), "{\"done\":true}\n");
-    assert_eq!(visited.post("/api/jobs/1800/move", r#"{"to":"later"}"#).0, 404, "it is ready");
+    assert_eq!(visited.post("/api/jobs/1800/move", r#"{"to":"later"}"#).0, 404, "the job is ready");
     assert_eq!(act("/api/tubes/web/failed/delete", "{}"), "{\"deleted\":899}\n");
     assert_eq!(groups(""), [r#""later" "no such host" 589 1799"#]);
     assert_eq!(visited.post("/api/tubes/later/failed/move", r#"{"to":"later"}"#).0, 400);
@@ -567,5 +567,5 @@ fn settings_are_changed_and_failures_shown() {
         assert_eq!(value(&job, key), found);
     }
     assert_eq!(set("").0, 200);
-    assert_eq!(visited.visitor().get("/api/tubes/mail").status, 404, "nothing keeps it");
+    assert_eq!(visited.visitor().get("/api/tubes/mail").status, 404, "an unused tube must not exist");
 }

@@ -36,7 +36,7 @@ fn ambiguous_requests_are_refused_and_the_connection_closed() {
         let reply = visitor.reply();
         assert_eq!(reply.status, status, "{request:.80}: {reply:?}");
         assert!(reply.head.contains("Connection: close"), "{request:.80}");
-        assert!(visitor.is_closed(), "{request:.80}: nothing behind it is answered");
+        assert!(visitor.is_closed(), "{request:.80}: the server must not reply to the next request");
     }
 }
 
@@ -224,7 +224,7 @@ fn decode(bytes: &[u8], max_length: usize, chance: &mut Random) -> Vec<String> {
                 decoder.accept_body(true);
             }
             found.push(format!("{request:?}"));
-            assert!(found.len() <= bytes.len(), "requests without end");
+            assert!(found.len() <= bytes.len(), "the decoder returns endless requests");
         }
         rest = input.to_vec();
     }

@@ -44,7 +44,7 @@ fn a_change_requires_headers_that_other_sites_cannot_send() {
     ] {
         assert_eq!(put(&mut visitor, &headers), status, "{headers}");
     }
-    assert!(visited.get("/api/tubes/t").contains(r#""total-jobs":4,"#), "only what was let in was put");
+    assert!(visited.get("/api/tubes/t").contains(r#""total-jobs":4,"#), "only permitted requests may put jobs");
 }
 
 #[test]
@@ -146,19 +146,21 @@ fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) 
 
 #[test]
 fn remote_clients_need_a_token() {
-    let (log, code) = program(&["--http=0.0.0.0:0"], |_| unreachable!("it must not listen"));
+    let (log, code) = program(&["--http=0.0.0.0:0"], |_| unreachable!("the program must not listen"));
     assert!(log.contains("needs a token") && code == Some(1), "{log} {code:?}");
     let file = std::env::temp_dir().join(format!("beanpole-token-{}", std::process::id()));
     std::fs::write(&file, "short\n").expect("a file");
-    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our file");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("the token file");
     let path = file.to_str().expect("text").to_owned();
-    let (log, code) = program(&["--http=127.0.0.1:0", "--http-token", &path], |_| unreachable!("it must not listen"));
+    let (log, code) =
+        program(&["--http=127.0.0.1:0", "--http-token", &path], |_| unreachable!("the program must not listen"));
     assert!(log.contains("at least 16") && code == Some(1), "{log} {code:?}");
     let pipe = format!("{path}.pipe");
     nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    let (log, code) = program(&["--http=127.0.0.1:0", "--http-token", &pipe], |_| unreachable!("it must not listen"));
+    let (log, code) =
+        program(&["--http=127.0.0.1:0", "--http-token", &pipe], |_| unreachable!("the program must not listen"));
     assert!(log.contains("not a regular file") && code == Some(1), "{log} {code:?}");
-    std::fs::remove_file(pipe).expect("our pipe");
+    std::fs::remove_file(pipe).expect("a pipe");
     std::fs::write(&file, "0123456789abcdef\nsecond line\n").expect("a file");
     let (log, _) = program(&["--http=0.0.0.0:0", "--http-token", &path], |port| {
         let address = format!("127.0.0.1:{port}").parse().expect("an address");

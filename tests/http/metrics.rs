@@ -15,12 +15,12 @@ fn samples(text: &str) -> BTreeMap<&str, f64> {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             family = rest.split(' ').next().expect("a name");
-            assert!(!seen.contains(&family), "{family} comes in two parts");
+            assert!(!seen.contains(&family), "the samples of {family} are not contiguous");
             seen.push(family);
         } else if !line.starts_with('#') {
             let (name, value) = line.rsplit_once(' ').expect("a value");
             assert!(name.starts_with(family), "{name} in {family}");
-            assert!(found.insert(name, value.parse().expect("a number")).is_none(), "{name} comes twice");
+            assert!(found.insert(name, value.parse().expect("a number")).is_none(), "{name} appears twice");
         }
     }
     found
@@ -34,7 +34,7 @@ fn the_metrics_are_those_of_the_table() {
     let types: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let alone = metrics().filter(|metric| !metric.shared);
     let wanted: Vec<String> = alone.map(|metric| format!("{} {}", metric.name, metric.kind)).collect();
-    assert_eq!(types[..types.len() - 1], wanted, "gearman_up stands behind them");
+    assert_eq!(types[..types.len() - 1], wanted, "only gearman_up may follow the metrics of the table");
     assert!(text.ends_with("gearman_up 1\n"));
     assert!(!serve(|_| ()).get("/metrics").contains("\ngearman"));
 }
@@ -49,20 +49,20 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     pass(24);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("a job").id, late);
     pass(5);
-    client.touch(late).expect("it is held");
+    client.touch(late).expect("the job is reserved");
     pass(3);
-    client.delete(late).expect("it is held");
+    client.delete(late).expect("the job is reserved");
     // The wait time is recorded only for the first reservation of a job, and not for a kicked job. The run time is not
     // recorded if another client deletes the job.
     let twice = client.put(b"x", 0, 0, 60).expect("a job");
     client.reserve(Some(0)).expect("a reply").expect("a job");
-    client.release(twice, 0, 0).expect("it is held");
+    client.release(twice, 0, 0).expect("the job is reserved");
     pass(100);
     client.reserve(Some(0)).expect("a reply").expect("a job");
-    client.bury(twice, 0).expect("it is held");
-    client.delete(twice).expect("it is buried");
+    client.bury(twice, 0).expect("the job is reserved");
+    client.delete(twice).expect("the job is buried");
     let kicked = client.put(b"x", 0, 1000, 60).expect("a job");
-    client.kick_job(kicked).expect("it is delayed");
+    client.kick_job(kicked).expect("the job is delayed");
     client.reserve(Some(0)).expect("a reply").expect("a job");
     let text = visited.get("/metrics");
     let found = samples(&text);
@@ -85,7 +85,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
 #[test]
 fn syncs_and_the_binlog_are_reported() {
     let folder = std::env::temp_dir().join(format!("beanpole-http-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a new folder");
+    std::fs::create_dir(&folder).expect("a new directory");
     let visited = {
         let mut config = beanpole::Config::embedded().with(|config| config.http = vec![Address::Tcp(None, None)]);
         config.log_folder = Some(folder.clone());
@@ -97,12 +97,12 @@ fn syncs_and_the_binlog_are_reported() {
     let address = visited.address_of(beanpole::internals::protocol::Wire::Http).expect("an address");
     let text = crate::visitor::Visitor::to(address).get("/metrics").body;
     let found = samples(&text);
-    assert!(found["beanpole_binlog_sync_seconds_count"] >= 1.0, "a reply was sent, so something was synced");
+    assert!(found["beanpole_binlog_sync_seconds_count"] >= 1.0, "a reply was sent, so the log must have been synced");
     assert_eq!(found["beanpole_binlog_up"], 1.0);
     assert!(found["beanpole_binlog_records_total{kind=\"written\"}"] >= 1.0);
     assert!(found["process_resident_memory_bytes"] > 1e6 && found["beanpole_binlog_bytes"] > 0.0);
     drop(visited);
-    std::fs::remove_dir_all(folder).expect("a folder");
+    std::fs::remove_dir_all(folder).expect("a directory");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn commands_of_all_protocols_are_counted() {
     assert_eq!(
         (requests("workq", "add"), requests("gearman", "JOB_CREATED")),
         (Some(0.0), None),
-        "nobody asks for a JOB_CREATED"
+        "JOB_CREATED is not a request"
     );
     assert_eq!(requests("http", "metrics"), Some(5.0));
     let submit: &[u8] = b"\0REQ\0\0\0\x12\0\0\0\x04f\0u\0";
@@ -155,11 +155,11 @@ fn ages_events_and_limits_are_reported() {
     pass(5);
     client.put(b"x", 1, 0, 60).expect("a job");
     client.reserve(Some(0)).expect("a reply").expect("a job");
-    client.release(buried, 0, 0).expect("it is held");
+    client.release(buried, 0, 0).expect("the job is reserved");
     client.reserve(Some(0)).expect("a reply").expect("a job");
     pass(60);
     client.reserve(Some(0)).expect("a reply").expect("a job");
-    client.bury(buried, 0).expect("it is held");
+    client.bury(buried, 0).expect("the job is reserved");
     let tags = beanpole::PutTags::default().with(|tags| tags.ttl = Some(1));
     client.put_tagged(b"x", 0, 0, 60, &tags).expect("a job");
     let tags = beanpole::PutTags::default().with(|tags| {
@@ -212,7 +212,7 @@ fn a_buried_job_is_reported_among_very_many_tubes() {
         client.put(b"x", 0, 0, 60).expect("a job");
     }
     let buried = client.reserve(Some(0)).expect("a reply").expect("a job");
-    client.bury(buried.id, 0).expect("it is held");
+    client.bury(buried.id, 0).expect("the job is reserved");
     let has =
         |path: &str, tube: &str| visited.get(path).contains(&format!("beanpole_tube_jobs_total{{tube=\"{tube}\"}}"));
     let text = visited.get("/metrics");

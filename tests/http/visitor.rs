@@ -70,7 +70,7 @@ impl Visited {
 impl Visitor {
     pub fn to(address: std::net::SocketAddr) -> Visitor {
         let stream = TcpStream::connect(address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Visitor(BufReader::new(stream))
     }
 
@@ -100,7 +100,11 @@ impl Visitor {
     pub fn reply_of(&mut self, has_body: bool) -> Reply {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            assert_ne!(self.0.read_line(&mut head).expect("a line"), 0, "the reply ends in its head: {head:?}");
+            assert_ne!(
+                self.0.read_line(&mut head).expect("a line"),
+                0,
+                "the connection was closed within the head: {head:?}"
+            );
         }
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));

@@ -27,6 +27,8 @@ fn jobs_and_results_use_little_memory() {
         batch.for_each(|_| client.ok());
     }
     let finished = (daemon.rss() - empty) / JOBS;
-    println!("bytes a job: {waiting} waiting with 100 bytes, {finished} finished with a result of 100 more");
+    println!(
+        "bytes per job: {waiting} waiting with a body of 100 bytes, {finished} finished with a result of 100 bytes"
+    );
     assert!(waiting <= 320 && finished <= 420);
 }

@@ -29,7 +29,7 @@ impl Client {
     pub fn line(&mut self) -> &str {
         self.line.clear();
         self.stream.read_line(&mut self.line).expect("a line");
-        self.line.strip_suffix("\r\n").expect("a whole line")
+        self.line.strip_suffix("\r\n").expect("a complete line")
     }
 
     pub fn ok(&mut self) {
@@ -43,7 +43,7 @@ impl Client {
             line => assert_eq!(line, "+OK 1"),
         }
         let line = line_parts(self.line());
-        let (id, size) = line.expect("an id and a size");
+        let (id, size) = line.expect("an ID and a size");
         let mut data = vec![0; size + 2];
         self.stream.read_exact(&mut data).expect("data");
         Some(id)
@@ -99,13 +99,13 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
         // Each client counts down the remaining jobs before it sends a lease, so that a job exists for each lease.
         while left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             client.send("lease shared 1000\r\n");
-            got.push(client.leased().expect("a job, for there is one"));
+            got.push(client.leased().expect("one of the remaining jobs"));
         }
         got
     };
     let got: Vec<Vec<String>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread that ends")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("a thread that does not panic")).collect()
     });
     let different: HashSet<&String> = got.iter().flatten().collect();
     assert_eq!(different.len() as u64, expected, "a job was leased twice");

@@ -121,6 +121,9 @@ pub fn nonsense(seed: u64, connections: usize) -> usize {
         answered += usize::from(world.receive(&who, Patience::MustNot).windows(4).any(|part| part == b"+OK "));
         world.close(&who);
     }
-    assert!(answered * 20 >= survivors * 19, "seed {seed}: {answered} of {survivors} answered at the end");
+    assert!(
+        answered * 20 >= survivors * 19,
+        "seed {seed}: only {answered} of {survivors} connections got a reply at the end"
+    );
     survivors
 }

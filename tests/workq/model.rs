@@ -77,7 +77,7 @@ impl Model {
 
     pub fn say(&mut self, who: &str, text: &str) {
         let received = self.received.entry(who.to_owned()).or_default();
-        write!(received, "{text}\r\n").expect("a string takes it");
+        write!(received, "{text}\r\n").expect("a write to a string");
     }
 
     fn tell(&mut self, who: &str, id: &str, done: bool, result: &str) {
@@ -288,7 +288,7 @@ impl Model {
     }
 
     fn wait_ends(&mut self, who: &str) {
-        let (wait, _) = self.waiting.get(who).expect("a client that waits").clone();
+        let (wait, _) = self.waiting.get(who).expect("a waiting client").clone();
         let Wait::Run { id } = wait else {
             self.waiting.remove(who);
             return self.say(who, "-TIMEOUT");

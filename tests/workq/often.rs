@@ -38,7 +38,7 @@ fn the_queues_of_a_lease_are_equally_likely() {
     for _ in 0..300 {
         let answer = one.ask("lease a b c 0\r\n");
         let name = answer.split(' ').nth(2).expect("a name");
-        counts[["a", "b", "c"].iter().position(|known| *known == name).expect("a name that was asked for")] += 1;
+        counts[["a", "b", "c"].iter().position(|known| *known == name).expect("a requested name")] += 1;
     }
     // The expected count is 100, with a standard deviation of 8.
     assert!(counts.iter().all(|count| (55..145).contains(count)), "{counts:?}");
@@ -59,7 +59,7 @@ fn without_a_limit_a_job_can_be_leased_any_number_of_times() {
 
 /// The names in a lease must not affect later leases, even if the server refuses the lease because of too many names.
 #[test]
-fn a_lease_forgets_the_names_before() {
+fn names_of_a_lease_do_not_affect_later_leases() {
     let (_server, address) = server_with(Config::embedded().with(|config| config.max_watched = 3));
     let mut client = Client::connect(address);
     for (names, answer) in [

@@ -199,7 +199,7 @@ impl Race {
         // The server chooses a queue randomly. From this queue, it must return the first job.
         let got = self.got(who);
         let Some(id) = heads.into_iter().find(|id| got.contains(id.as_str())) else {
-            self.fail(&format!("{who} got {got:?}, which is no head"));
+            self.fail(&format!("{who} got {got:?}, which is not the first job of a queue"));
         };
         self.model.lease(who, &id);
         let expected = self.model.received.remove(who);

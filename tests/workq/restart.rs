@@ -15,7 +15,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new(name: &str) -> Scratch {
         let path = std::env::temp_dir().join(format!("beanpole-workq-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).expect("a new folder");
+        std::fs::create_dir(&path).expect("a new directory");
         Scratch(path)
     }
 }
@@ -133,7 +133,7 @@ fn a_restart_applies_the_new_limit_to_leases_without_a_time_to_run() {
     let address = server.address_of(Wire::Gearman).expect("an address");
     let mut producer = std::net::TcpStream::connect(address).expect("a connection");
     producer.write_all(b"\0REQ\0\0\0\x12\0\0\0\x05q\0\0hi").expect("a connection");
-    producer.read_exact(&mut [0; 13]).expect("an answer");
+    producer.read_exact(&mut [0; 13]).expect("a reply");
     let leased = ask(&mut client, "lease q 60000\r\n", 3);
     assert!(leased[1].ends_with(" q 86400000 2") && leased[2] == "hi", "{leased:?}");
     drop((client, server));
