@@ -112,7 +112,7 @@ impl Scratch {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let path = base.join(format!("beanpole-powercut-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder for everything");
+        std::fs::create_dir_all(&path).expect("a working directory");
         Scratch(path)
     }
 }
@@ -159,7 +159,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
     if plan.only.as_ref().is_some_and(|only| only != history.plan.kind.name()) {
         return Ok(0);
     }
-    let report = || report.lock().expect("nobody panics with it");
+    let report = || report.lock().expect("an unpoisoned lock");
     let starter = Starter { program: &plan.program, folder: folder.join("restarted") };
     let mut random = Random::new(Random::new(seed ^ 0xc0de).next());
     let mut before: Option<(Vec<trace::Event>, PathBuf, Cut)> = None;
@@ -201,7 +201,7 @@ fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
                 while done.load(Ordering::SeqCst) < plan.restarts {
                     let number = next.fetch_add(1, Ordering::SeqCst);
                     let folder = scratch.join(number.to_string());
-                    std::fs::create_dir_all(&folder).expect("a folder");
+                    std::fs::create_dir_all(&folder).expect("a directory");
                     let seed = plan.seed + number;
                     let restarts = run(seed, plan, shim, &folder, &report);
                     let restarts = restarts.unwrap_or_else(|error| panic!("history {seed}: {error}"));
@@ -211,7 +211,7 @@ fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
             });
         }
     });
-    report.into_inner().expect("nobody panics with it")
+    report.into_inner().expect("an unpoisoned lock")
 }
 
 fn replay(plan: &Plan, path: &Path, cut: Cut, folder: &Path) -> io::Result<bool> {
@@ -223,7 +223,7 @@ fn replay(plan: &Plan, path: &Path, cut: Cut, folder: &Path) -> io::Result<bool>
 
 fn main() -> ExitCode {
     if !std::env::args().any(|word| word.starts_with("--program=")) {
-        println!("no program was given, so nothing was done; `make powercut` gives one");
+        println!("skipped: no program given; use `make powercut`");
         return ExitCode::SUCCESS;
     }
     let Some(plan) = plan(std::env::args().skip(1)) else {
@@ -232,9 +232,9 @@ fn main() -> ExitCode {
     };
     let scratch = Scratch::new();
     let well = match &plan.replay {
-        Some((path, cut)) => replay(&plan, path, *cut, &scratch.0).expect("a trace and a program"),
+        Some((path, cut)) => replay(&plan, path, *cut, &scratch.0).expect("a replayed trace"),
         None => {
-            let shim = shim(&scratch.0).expect("rustc");
+            let shim = shim(&scratch.0).expect("a compiled shim");
             let report = run_all(&plan, &shim, &scratch.0);
             report.print();
             report.passed()

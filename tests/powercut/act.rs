@@ -250,7 +250,7 @@ impl Act {
                 packet(SUBMIT_JOB_EPOCH, &arguments)
             }
             Act::Submit { function, unique, body, kept, pri, .. } => {
-                let class = GEARMAN_PRIORITIES.iter().position(|it| it == pri).expect("a priority of Gearman");
+                let class = GEARMAN_PRIORITIES.iter().position(|it| it == pri).expect("a Gearman priority");
                 let foreground = [SUBMIT_JOB_HIGH, SUBMIT_JOB, SUBMIT_JOB_LOW];
                 let background = [SUBMIT_JOB_HIGH_BG, SUBMIT_JOB_BG, SUBMIT_JOB_LOW_BG];
                 let kind = if *kept { background[class] } else { foreground[class] };
@@ -266,7 +266,7 @@ impl Act {
             Act::Finish { key, done: false } => {
                 [packet(WORK_FAIL, &[handle(key).as_bytes()]), packet(ECHO_REQ, &[b"x"])].concat()
             }
-            _ => unreachable!("not a command of Gearman"),
+            _ => unreachable!("not a Gearman command"),
         }
     }
 
@@ -439,7 +439,7 @@ impl Act {
         if well {
             Ok(self.expected(book))
         } else {
-            Err(format!("{self:?} was answered {line} {key}"))
+            Err(format!("unexpected reply to {self:?}: {line} {key}"))
         }
     }
 
@@ -485,7 +485,7 @@ fn failed(book: &Book, key: &str, pri: u32, reason: &str) -> Vec<Change> {
 }
 
 fn unix_time() -> u64 {
-    std::time::UNIX_EPOCH.elapsed().expect("a clock that is set").as_secs()
+    std::time::UNIX_EPOCH.elapsed().expect("a time after 1970").as_secs()
 }
 
 /// Returns the host name, which Gearman's handles contain.

@@ -87,7 +87,7 @@ fn id(key: &str) -> JobId {
 
 fn name(text: &str) -> Name {
     static NAMES: Mutex<BTreeSet<Name>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().expect("nobody panics with it");
+    let mut names = NAMES.lock().expect("an unpoisoned lock");
     names.get(text).copied().unwrap_or_else(|| {
         let name: Name = text.to_owned().leak();
         names.insert(name);
@@ -170,7 +170,7 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
             "cron" => show("cron", &first.replace(',', " ")),
             // The remaining time to live changes continuously, so its value is not compared.
             "ttl" => show("expires-in", ""),
-            _ => panic!("{tags}"),
+            _ => panic!("unknown tag in: {tags}"),
         }
     }
     shown
@@ -314,7 +314,7 @@ impl Book {
                 let tube = self.tube(tube);
                 self.model.move_job(CLIENT, id(key), tube, (*pri, Span::from_secs(*delay)), now) == Ok(true)
             }
-            _ => unreachable!("not a change of a job"),
+            _ => unreachable!("not a change to a job"),
         }
     }
 
@@ -330,7 +330,7 @@ impl Book {
 
     fn put(&mut self, key: &str, job: &Job) -> bool {
         let tube = self.tube(&job.tube);
-        self.model.use_tube(CLIENT, tube).expect("room for a tube");
+        self.model.use_tube(CLIENT, tube).expect("memory for a tube");
         let last = std::mem::replace(&mut self.model.last_id, id(key).0 - 1);
         let terms = (job.pri, Span::from_secs(job.delay), Span::from_secs(job.ttr.max(crate::act::LONG)));
         let put = match &*job.tags {

@@ -124,7 +124,7 @@ macro_rules! changes {
                 let mut words = text.split(' ');
                 match words.next() {
                     $(Some(stringify!($name)) => Change::$name { $($field: Word::read(&mut words)),* },)+
-                    _ => panic!("{text}"),
+                    _ => panic!("unknown change: {text}"),
                 }
             }
         }

@@ -59,26 +59,26 @@ pub enum Check {
 
 /// Each check, `true` if its violations make the run fail, and a description. Other violations are only reported.
 pub const SWITCHES: [(Check, bool, &str); 21] = [
-    (Check::Lost, true, "nothing that was promised is lost"),
-    (Check::Back, true, "nothing that was promised to be gone is back"),
-    (Check::LostWithoutSyncs, true, "with -F, nothing that had been synced is lost"),
-    (Check::PrefixAlways, true, "with -f0, what survives a power cut is a prefix"),
-    (Check::PrefixEvery, true, "with -f MS, what survives a power cut is a prefix"),
-    (Check::PrefixNever, true, "with -F, what survives a power cut is a prefix"),
-    (Check::PrefixFailing, true, "after the disk has failed, what survives is a prefix"),
-    (Check::PrefixKill, true, "what survives a kill is a prefix"),
-    (Check::Hearsay, true, "with -f0, a client that joins a job gets its reply when the job is safe"),
+    (Check::Lost, true, "no acknowledged job or change is lost"),
+    (Check::Back, true, "no acknowledged deletion is undone"),
+    (Check::LostWithoutSyncs, true, "with -F, no synced change is lost"),
+    (Check::PrefixAlways, true, "with -f0, the changes that survive a power cut are a prefix"),
+    (Check::PrefixEvery, true, "with -f MS, the changes that survive a power cut are a prefix"),
+    (Check::PrefixNever, true, "with -F, the changes that survive a power cut are a prefix"),
+    (Check::PrefixFailing, true, "after a disk failure, the surviving changes are a prefix"),
+    (Check::PrefixKill, true, "the changes that survive a kill are a prefix"),
+    (Check::Hearsay, true, "with -f0, a client that joins a job gets its reply after the job is durable"),
     (Check::Strict, true, "--strict starts after a power cut"),
     (Check::StrictKill, true, "--strict starts after a kill"),
-    (Check::StrictFailing, true, "--strict starts also if the disk had failed"),
-    (Check::Ids, true, "no id of a kept job is given twice"),
-    (Check::IdsAgain, true, "nor if a start was cut short"),
-    (Check::VolatileIds, true, "no id of a foreground job is given to another one after a restart"),
-    (Check::IdsWithoutSyncs, true, "with -F, no id is given twice after a power cut"),
+    (Check::StrictFailing, true, "--strict starts after a disk failure"),
+    (Check::Ids, true, "the ID of a stored job is not assigned again"),
+    (Check::IdsAgain, true, "after an interrupted start, no ID is assigned again"),
+    (Check::VolatileIds, true, "after a restart, the ID of a foreground job is not assigned again"),
+    (Check::IdsWithoutSyncs, true, "with -F, no ID is assigned again after a power cut"),
     (Check::ExtrasStore, true, "unique jobs are joined, and results are kept"),
-    (Check::Space, true, "the space of a file is on the disk before it is used"),
-    (Check::Start, true, "it starts"),
-    (Check::Talk, true, "a running server says what it should"),
+    (Check::Space, true, "the allocation of disk space is durable before the space is used"),
+    (Check::Start, true, "the server starts"),
+    (Check::Talk, true, "a running server sends the correct replies"),
     (Check::Persist, true, "a foreground job of any size can be made durable"),
 ];
 
@@ -248,7 +248,7 @@ impl Case<'_> {
             let matches = &mut found.get_mut(&lane).expect("a lane").matches;
             matches.pop();
             if matches.is_empty() {
-                let text = format!("lane {lane} is further than what was answered before it: {now:?}");
+                let text = format!("lane {lane}: a surviving command was sent after the reply to a lost one: {now:?}");
                 verdict.problems.push((self.no_prefix(), text));
                 return;
             }
@@ -260,7 +260,7 @@ impl Case<'_> {
             let count = it.matches.last().copied().unwrap_or(0);
             if count < it.span.heard {
                 let (step, change) = it.span.changes[it.span.heard - 1];
-                let text = format!("lane {lane}: a reply reported {} ({step}), and it is lost", change.write());
+                let text = format!("lane {lane}: a reply reported {} ({step}), but the change is lost", change.write());
                 verdict.problems.push((Check::Hearsay, text));
             }
         }
@@ -280,9 +280,9 @@ impl Case<'_> {
             }
             let last = may.last();
             problems.push(match is {
-                None => (self.lost(Check::Lost), format!("job {key} is not there: {last:?}")),
+                None => (self.lost(Check::Lost), format!("job {key} is missing: {last:?}")),
                 Some(is) if may.iter().all(Option::is_none) => {
-                    (self.lost(Check::Back), format!("job {key} is there: {is:?}"))
+                    (self.lost(Check::Back), format!("job {key} must not exist: {is:?}"))
                 }
                 Some(is) => (self.lost(Check::Lost), format!("job {key} is {is:?}, should be {last:?}")),
             });
@@ -312,9 +312,9 @@ fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
         jobs.chain(tubes).chain(keys).collect()
     };
     let all = views.iter().map(|(count, view)| (*count, differences(view)));
-    let (count, best) = all.min_by_key(|(_, list)| list.len()).expect("a moment");
+    let (count, best) = all.min_by_key(|(_, list)| list.len()).expect("a permitted state");
     let range = (views[0].0, views[views.len() - 1].0);
-    format!("most like change {count} of {range:?}, but {}", best[..best.len().min(4)].join("; "))
+    format!("most similar to the state after change {count} of {range:?}, but {}", best[..best.len().min(4)].join("; "))
 }
 
 impl Views {

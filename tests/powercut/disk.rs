@@ -318,7 +318,7 @@ impl Disk {
         let number = match self.current.files.get(path) {
             Some(number) => *number,
             None => {
-                assert!(flags & libc::O_CREAT != 0, "{path} was opened and nobody has made it");
+                assert!(flags & libc::O_CREAT != 0, "{path} was opened, but does not exist");
                 self.objects.push(Object::default());
                 let number = self.objects.len() - 1;
                 self.enter(place, Entry::Add(path.to_owned(), number));
@@ -332,7 +332,7 @@ impl Disk {
     }
 
     fn change(&mut self, place: usize, handle: u64, change: Change) {
-        let Opened::File(number, flags) = self.handles[&handle] else { panic!("a folder was written to") };
+        let Opened::File(number, flags) = self.handles[&handle] else { panic!("a directory was written to") };
         if change.writes() && self.objects[number].pending.iter().any(|(_, change)| change.fills()) {
             self.unfilled = self.unfilled.or(Some(place));
         }
@@ -345,7 +345,7 @@ impl Disk {
     }
 
     fn rename(&mut self, place: usize, from: &str, to: &str) {
-        assert!(!self.current.is_folder(from), "renamed folders are not replayed");
+        assert!(!self.current.is_folder(from), "renamed directories are not replayed");
         let number = self.current.files[from];
         if parent(from) == parent(to) {
             self.enter(place, Entry::Rename(from.to_owned(), to.to_owned(), number));
@@ -356,7 +356,7 @@ impl Disk {
     }
 
     fn sync(&mut self, place: usize, number: u64, failed: bool) {
-        let (opened, began) = self.syncs.remove(&number).expect("a sync that began");
+        let (opened, began) = self.syncs.remove(&number).expect("a sync in progress");
         if failed {
             self.failed = self.failed.or(Some(place));
         }
@@ -418,7 +418,7 @@ impl Disk {
             Mood::Moment => place <= chosen,
             Mood::Whole(share) => !random.once_in(share),
             Mood::Sectors | Mood::Pages => random.once_in(2),
-            Mood::Entries | Mood::Bytes => unreachable!("said below"),
+            Mood::Entries | Mood::Bytes => unreachable!("handled below"),
             Mood::Missing => place != chosen,
             Mood::Alone => place == chosen,
         };

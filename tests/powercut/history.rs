@@ -136,7 +136,7 @@ impl Plan {
 fn kill(daemon: Daemon, trace: &Trace) {
     trace.set(Number::HoldSyncs, 0);
     trace.set(Number::Freeze, 1);
-    wait_until("no call is under way", || trace.get(Number::Busy) == 0);
+    wait_until("no call is in progress", || trace.get(Number::Busy) == 0);
     daemon.signal(Signal::SIGKILL);
     drop(daemon);
 }
@@ -185,7 +185,7 @@ impl<'a> History<'a> {
             trace.set(Number::SyncMicros, 0);
             daemon.signal(Signal::SIGTERM);
             if daemon.wait(PATIENCE) != 0 {
-                self.problems.push((Check::Talk, format!("its end: {}", daemon.log())));
+                self.problems.push((Check::Talk, format!("the program failed at its exit: {}", daemon.log())));
             }
         } else {
             kill(daemon, &trace);
@@ -227,7 +227,7 @@ impl<'a> History<'a> {
         let replayed = disk.files();
         for (path, bytes) in replayed.iter().filter(|(path, _)| !path.ends_with('/')) {
             let there = fs::read(self.log().join(path))?;
-            assert!(there == *bytes, "seed {}: {path} is not what the shim saw", self.plan.seed);
+            assert!(there == *bytes, "seed {}: {path} differs from the recorded file", self.plan.seed);
         }
         let mut count = 0;
         let mut folders = vec![self.log()];
@@ -241,7 +241,11 @@ impl<'a> History<'a> {
                 }
             }
         }
-        assert_eq!(count, replayed.keys().filter(|path| !path.ends_with('/')).count(), "files the shim has not seen");
+        assert_eq!(
+            count,
+            replayed.keys().filter(|path| !path.ends_with('/')).count(),
+            "the shim has not recorded all files"
+        );
         Ok(())
     }
 
@@ -351,12 +355,12 @@ impl<'a> History<'a> {
             _ => std::thread::scope(|scope| {
                 let threads: Vec<_> =
                     clients.iter_mut().map(|lane| scope.spawn(|| steps(plan, lane, daemon, trace))).collect();
-                threads.into_iter().map(|thread| thread.join().expect("a client that ends")).collect()
+                threads.into_iter().map(|thread| thread.join().expect("a client that does not panic")).collect()
             }),
         };
         clients.into_iter().for_each(|lane| self.problems.extend(lane.hang_up()));
         if let Some(error) = results.iter().find_map(|result| result.as_ref().err()) {
-            self.problems.push((Check::Talk, format!("a command was not answered: {error}; log:\n{}", daemon.log())));
+            self.problems.push((Check::Talk, format!("a command got no reply: {error}; log:\n{}", daemon.log())));
         }
         results.into_iter().collect()
     }

@@ -46,7 +46,7 @@ fn record(id: u64, job: &Job, born: u64, buries: u32, state: u8) -> Vec<u8> {
 
 /// Returns the names and the contents of the files, and the changes that the import must make.
 pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_nanos() as u64;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_nanos() as u64;
     let mut files = vec![("binlog.1".to_owned(), 7_u32.to_le_bytes().to_vec())];
     let mut changes = Vec::new();
     for id in 1..=JOBS {

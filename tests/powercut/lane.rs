@@ -93,7 +93,7 @@ impl Lane {
             }
             self.talks.insert((wire, seat), talk);
         }
-        Ok(self.talks.get_mut(&(wire, seat)).expect("it was just made"))
+        Ok(self.talks.get_mut(&(wire, seat)).expect("a connection that was just opened"))
     }
 
     /// Opens the connection that keeps the client's beanstalk tubes alive.
@@ -421,7 +421,7 @@ impl Lane {
         self.perform(daemon, 0, vec![end])?;
         let Reply { line, key } = self.take(daemon, seat, step, &act)?;
         if format!("{line} {key}").trim_end() != expected {
-            self.problems.push((Check::Talk, format!("{act:?} was answered {line} {key}, not {expected}")));
+            self.problems.push((Check::Talk, format!("the reply to {act:?} is {line} {key}, not {expected}")));
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ fn marks(events: &[Event]) -> impl Iterator<Item = (usize, Vec<&str>)> {
 }
 
 fn number(word: &str) -> u64 {
-    word.parse().unwrap_or_else(|_| panic!("{word} is no number"))
+    word.parse().unwrap_or_else(|_| panic!("{word} is not a number"))
 }
 
 pub fn heading(events: &[Event]) -> Heading {

@@ -34,7 +34,7 @@ fn parse(text: &[u8], between: &str) -> BTreeMap<String, String> {
 
 fn number<T: std::str::FromStr>(facts: &BTreeMap<String, String>, key: &str) -> T {
     let value = facts.get(key).and_then(|value| value.parse().ok());
-    value.unwrap_or_else(|| panic!("{key} in {facts:?}"))
+    value.unwrap_or_else(|| panic!("no valid {key} in {facts:?}"))
 }
 
 /// Sends beanstalk requests. Returns the first line and the body of each reply.
@@ -191,12 +191,12 @@ pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case
         let line = talk.line()?;
         let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse::<u64>().ok());
         let Some(id) = id else {
-            problems.push((Check::Start, format!("a put was answered {line}")));
+            problems.push((Check::Start, format!("unexpected reply to a put: {line}")));
             break;
         };
         if seen.iter().any(|range| range.contains(&id)) {
             problems
-                .push((case.given_again(id), format!("the next job was given the id {id}, which a client has seen")));
+                .push((case.given_again(id), format!("the next job got the ID {id}, which a client has already seen")));
         }
     }
     problems.extend(join(daemon, books)?);

@@ -93,8 +93,8 @@ impl Report {
             self.fail(check, kind, || {
                 let kept = keep(seed, generation, trace);
                 format!(
-                    "{text}\n    {kind}, {options}, generation {generation}; make powercut SEED={seed} RESTARTS=1, or the \
-                     same again: make powercut TRACE={} CUT={cut}",
+                    "{text}\n    {kind}, {options}, generation {generation}; to reproduce: make powercut SEED={seed} RESTARTS=1, \
+                     or exactly: make powercut TRACE={} CUT={cut}",
                     kept.display()
                 )
             });
@@ -109,7 +109,7 @@ impl Report {
         let total: u64 = self.cuts.values().sum();
         let (later, continued) = (self.later, self.continued);
         println!(
-            "\n{} restarts: {total} cuts judged, {later} of them behind other cuts; {continued} gone on from",
+            "\n{} restarts: {total} cuts checked, {later} of them after other cuts; {continued} continued",
             total + continued
         );
         let list: Vec<String> = self.histories.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
@@ -121,9 +121,9 @@ impl Report {
         println!("checked:");
         for (check, _, words) in SWITCHES {
             let failures = self.failures.get(&check);
-            let on = if self.counts(check) { "" } else { "off, and " };
+            let on = if self.counts(check) { "" } else { "disabled, and " };
             let Some(Failures { counts, texts }) = failures else {
-                println!("  {check:?}: {words}: {on}held");
+                println!("  {check:?}: {words}: {on}passed");
                 continue;
             };
             let by_kind: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} in {kind}")).collect();
@@ -136,7 +136,7 @@ impl Report {
 fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     let path = Path::new(KEPT).join(format!("{seed}-{generation}.trace"));
     let kept = fs::create_dir_all(KEPT).and_then(|()| fs::copy(trace, &path));
-    kept.expect("a place for a trace");
+    kept.expect("a copy of the trace");
     path
 }
 
@@ -153,12 +153,12 @@ pub fn show(events: &[Event], cut: Cut, problems: &[Problem]) {
         };
         println!("{place:>6} {text}");
     }
-    println!("left ({}), of {}: {:?}", left.mood, left.heading.kind, left.rule);
+    println!("remaining files ({}), {} history: {:?}", left.mood, left.heading.kind, left.rule);
     left.files.iter().for_each(|(path, bytes)| println!("  {path}: {} bytes", bytes.len()));
     for (number, lane) in &left.lanes {
         let span = lane.span(left.rule);
         println!(
-            "lane {number}: {} of {} changes are promised, {} heard of",
+            "lane {number}: {} of {} changes are guaranteed, or {} with other clients' replies",
             span.least,
             span.changes.len(),
             span.heard

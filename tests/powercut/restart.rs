@@ -92,7 +92,7 @@ pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Resu
             fs::create_dir_all(path)?;
             continue;
         }
-        fs::create_dir_all(path.parent().expect("a folder above"))?;
+        fs::create_dir_all(path.parent().expect("a parent directory"))?;
         fs::write(path, bytes)?;
     }
     Ok(())
@@ -157,7 +157,8 @@ impl Starter<'_> {
         match started {
             Ok(daemon) => {
                 if let Err(error) = judge(&daemon, &left, &seen(events, cut.count), &case, &mut problems) {
-                    problems.push((Check::Start, format!("it does not answer: {error}; log:\n{}", daemon.log())));
+                    problems
+                        .push((Check::Start, format!("the server does not reply: {error}; log:\n{}", daemon.log())));
                 }
             }
             Err(last) => problems.push((Check::Start, last)),

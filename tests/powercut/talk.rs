@@ -34,7 +34,7 @@ pub fn address(daemon: &Daemon, wire: Wire) -> SocketAddr {
         Wire::Workq => " (Workq)",
     };
     let found = daemon.names().iter().find_map(|name| name.strip_suffix(suffix)?.parse().ok());
-    found.expect("a server that speaks it")
+    found.expect("an address for this protocol")
 }
 
 pub fn packet(kind: u32, arguments: &[&[u8]]) -> Vec<u8> {

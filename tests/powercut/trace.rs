@@ -131,7 +131,7 @@ fn parse_one(record: &[u8]) -> Event {
         b'N' => Event::Rename { from: two().0, to: two().1 },
         b'L' => Event::Link { from: two().0, to: two().1 },
         b'M' => Event::Mark(path()),
-        other => panic!("a record of kind {other}"),
+        other => panic!("unknown record kind: {other}"),
     }
 }
 
@@ -176,7 +176,7 @@ impl Trace {
         let length = 17 + rest.len() as u32;
         let record = [&length.to_le_bytes()[..], &[kind], &[0; 16], &rest].concat();
         // A single write is atomic. Several writes could mix with the writes of the program, which uses the same file.
-        let written = io::Write::write(&mut &self.file, &record).expect("a file to write to");
+        let written = io::Write::write(&mut &self.file, &record).expect("a writable file");
         assert_eq!(written, record.len());
     }
 
@@ -197,7 +197,7 @@ impl Trace {
     }
 
     pub fn set(&self, number: Number, value: u32) {
-        self.numbers.write_all_at(&value.to_ne_bytes(), number as u64 * 4).expect("a file to write to");
+        self.numbers.write_all_at(&value.to_ne_bytes(), number as u64 * 4).expect("a writable file");
     }
 
     pub fn get(&self, number: Number) -> u32 {
