@@ -127,14 +127,16 @@ struct Talker {
 
 impl Talker {
     fn new(server: &Server, number: usize) -> Talker {
-        let address = server.address_of(WIRES[number % 3]).expect("a server that listens for this");
+        let address = server.address_of(WIRES[number % 3]).expect("an address for this protocol");
         let stream = TcpStream::connect(address).expect("a connection");
-        let mut answers = stream.try_clone().expect("the same connection");
-        answers.set_read_timeout(Some(PATIENCE)).expect("an option");
+        let mut answers = stream.try_clone().expect("a copy of the connection");
+        answers.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let reader = std::thread::spawn(move || loop {
             match answers.read(&mut [0; 4096]) {
                 Ok(1..) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("the server lets nobody go"),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    panic!("the server does not close the connection")
+                }
                 Ok(0) | Err(_) => return,
             }
         });
@@ -145,7 +147,7 @@ impl Talker {
     fn end(self, how: Shutdown) {
         // The server may have closed the connection already.
         let _ = self.stream.shutdown(how);
-        self.reader.join().expect("a connection that ends");
+        self.reader.join().expect("a closed connection");
     }
 }
 
@@ -171,7 +173,7 @@ fn run(seed: u64, host: &str) {
                 Wire::Beanstalk => beanstalk(&mut random, step),
                 Wire::Gearman => gearman(&mut random, step, host),
                 Wire::Workq => workq(&mut random),
-                _ => unreachable!("operators are not among them"),
+                _ => unreachable!("WIRES contains no other protocol"),
             });
         }
         // The server closes the connection after some protocol errors.
@@ -187,7 +189,7 @@ fn run(seed: u64, host: &str) {
     }
     for _ in 0..4 {
         let mut client = Client::connect(server.address()).expect("a connection");
-        client.text("stats").expect("an answer");
+        client.text("stats").expect("a reply");
     }
     talkers.into_iter().for_each(|talker| talker.end(Shutdown::Write));
     server.check();
@@ -197,7 +199,7 @@ fn run(seed: u64, host: &str) {
 #[test]
 fn concurrent_clients_of_all_protocols_do_no_harm() {
     let wanted = std::env::var("BEANPOLE_WILD").ok().map(|text| text.parse().expect("a number of runs"));
-    let uname = nix::sys::utsname::uname().expect("the name of this machine");
+    let uname = nix::sys::utsname::uname().expect("a host name");
     let host = uname.nodename().to_string_lossy();
     (0..wanted.unwrap_or(RUNS)).for_each(|seed| run(seed, &host));
 }

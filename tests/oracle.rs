@@ -64,13 +64,13 @@ impl Daemon {
         let start = Instant::now();
         while daemon.door.connect().is_err() {
             assert!(start.elapsed() < Duration::from_secs(10), "the daemon does not listen");
-            if daemon.child.try_wait().expect("our own child").is_some() {
+            if daemon.child.try_wait().expect("a child process").is_some() {
                 return None;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         // Another process on the same port may have accepted the connection, so the daemon must still be running.
-        let ended = daemon.child.try_wait().expect("our own child").is_some();
+        let ended = daemon.child.try_wait().expect("a child process").is_some();
         (!ended).then_some(daemon)
     }
 }
@@ -153,7 +153,7 @@ fn converse_in(
     let daemon = Daemon::start(program, folder, number, conversation);
     let connect = |_| daemon.door.connect();
     let drain = || {
-        kill(Pid::from_raw(daemon.child.id() as i32), Signal::SIGUSR1).expect("a signal to our own child");
+        kill(Pid::from_raw(daemon.child.id() as i32), Signal::SIGUSR1).expect("a signal to the child process");
         std::thread::sleep(Duration::from_millis(80));
     };
     let mut world = Sockets::new(connect, std::thread::sleep, drain, Duration::from_millis(80));
@@ -168,7 +168,7 @@ fn judge(conversation: &Conversation, result: Result<(), String>, reason: Option
         // Results that depend on chance are ignored.
         (_, Some(reason)) if reason.starts_with("Sometimes") => Ok(()),
         (Ok(()), None) | (Err(_), Some(_)) => Ok(()),
-        (Ok(()), Some(_)) => Err(format!("{title} ({place}): a listed difference is none")),
+        (Ok(()), Some(_)) => Err(format!("{title} ({place}): passes, but is listed as a difference")),
         (Err(problem), None) => Err(format!("{title} ({place}): {problem}")),
     }
 }
@@ -184,7 +184,7 @@ fn main() -> ExitCode {
     let (mut conversations, differences) = load(Path::new(home), HOST);
     conversations.retain(|conversation| conversation.is_all(wire));
     let folder = std::env::temp_dir().join(format!("oracle-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a folder of our own");
+    std::fs::create_dir(&folder).expect("a new directory");
     let next = AtomicUsize::new(0);
     let attempt = |number: usize| {
         let conversation = &conversations[number];
@@ -196,7 +196,10 @@ fn main() -> ExitCode {
     };
     let doubtful: Vec<usize> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().flat_map(|thread| -> Vec<usize> { thread.join().expect("a thread that ends") }).collect()
+        threads
+            .into_iter()
+            .flat_map(|thread| -> Vec<usize> { thread.join().expect("a thread that does not panic") })
+            .collect()
     });
     let pass_twice = |number| attempt(number).and_then(|()| attempt(number));
     let trials = |&number: &usize| pass_twice(number).or_else(|_| pass_twice(number)).or_else(|_| pass_twice(number));

@@ -72,7 +72,7 @@ const SEED_WITH_DRAINS: u64 = 7;
 
 fn configured(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
 fn steps() -> usize {
@@ -119,7 +119,11 @@ fn a_long_world_accepts_jobs_after_each_drain() {
     let played = must_pass(SEED_WITH_DRAINS, 8000);
     let drains = |actions: &[Action]| actions.iter().filter(|action| matches!(action, Action::Drain)).count();
     assert!(drains(&played.actions) >= 3, "{} drains", drains(&played.actions));
-    assert!(played.drains + 1 >= drains(&played.actions), "{} of them are over", played.drains);
+    assert!(
+        played.drains + 1 >= drains(&played.actions),
+        "the server accepted jobs after only {} drains",
+        played.drains
+    );
 }
 
 /// The reservations of five jobs time out at the same moment while several clients wait for jobs.
@@ -137,7 +141,7 @@ fn simultaneous_deadlines_can_be_handled_in_any_order() {
         way
     };
     assert_eq!(due(0).tick(later, 100).map(|ways| ways.len()), Some(1));
-    let mut ways = due(5).tick(later, 1000).expect("not too many");
+    let mut ways = due(5).tick(later, 1000).expect("at most 1000 results");
     only_different(&mut ways);
     assert_eq!(ways.len(), 120);
     // There are 120 possible orders. With a limit of 100, the result must be `None` and not a subset of the orders.
@@ -192,7 +196,7 @@ fn requested_seeds() {
     }
     let rate = total as f64 / start.elapsed().as_secs_f64();
     println!(
-        "seeds {first} to {}: {total} steps, {rate:.0} a second; {lost} had too many ways to predict all",
+        "seeds {first} to {}: {total} steps, {rate:.0} a second; {lost} had too many possible histories to predict",
         seed - 1
     );
 }

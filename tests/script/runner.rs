@@ -29,7 +29,7 @@ pub fn run(conversation: &Conversation, world: &mut dyn World) -> Result<(), Str
     for (who, mut received) in received.into_iter().filter(|(_, received)| !received.closed) {
         received.bytes.extend(world.receive(&who, Patience::MustNot));
         if !received.bytes.is_empty() {
-            return Err(format!("at the end {who} has got more: {}", show(&received.bytes)));
+            return Err(format!("at the end, {who} has received more: {}", show(&received.bytes)));
         }
     }
     Ok(())
@@ -52,7 +52,7 @@ fn take(step: &Step, all: &mut BTreeMap<String, Received>, world: &mut dyn World
             let patience = if step.what == What::Eof { Patience::Must } else { Patience::MustNot };
             received.bytes.extend(world.receive(who, patience));
             if !received.bytes.is_empty() {
-                return Err(format!("{who} has got {}", show(&received.bytes)));
+                return Err(format!("{who} has received {}", show(&received.bytes)));
             }
             if world.ended(who) != (step.what == What::Eof) {
                 return Err(format!("the connection of {who} is {}", if world.ended(who) { "closed" } else { "open" }));
@@ -81,7 +81,7 @@ fn take(step: &Step, all: &mut BTreeMap<String, Received>, world: &mut dyn World
 fn more(who: &str, received: &mut Received, world: &mut dyn World) -> Result<(), String> {
     let bytes = world.receive(who, Patience::Must);
     if bytes.is_empty() {
-        return Err(format!("{who} gets no more than {}", show(&received.bytes)));
+        return Err(format!("{who} receives only {}", show(&received.bytes)));
     }
     received.bytes.extend(bytes);
     Ok(())
@@ -111,7 +111,9 @@ fn expect(
                 return Ok(());
             }
             Match::Part => more(who, received, world)?,
-            Match::No => return Err(format!("{who} should get {pattern:?} and gets {}", show(&received.bytes))),
+            Match::No => {
+                return Err(format!("{who} should receive {pattern:?}, but receives {}", show(&received.bytes)))
+            }
         }
     }
 }
@@ -123,20 +125,20 @@ fn expect_packet(
     received: &mut Received,
     world: &mut dyn World,
 ) -> Result<(), String> {
-    let wanted = format!("{who} should get {} {pattern:?}", packets::name(kind));
+    let wanted = format!("{who} should receive {} {pattern:?}", packets::name(kind));
     let length = loop {
         match packets::response(&received.bytes) {
             Ok(Some((_, body))) => break packets::HEADER + body.len(),
             Ok(None) => more(who, received, world).map_err(|problem| format!("{wanted}: {problem}"))?,
-            Err(()) => return Err(format!("{wanted} and gets {}", show(&received.bytes))),
+            Err(()) => return Err(format!("{wanted}, but receives {}", show(&received.bytes))),
         }
     };
     let packet: Vec<u8> = received.bytes.drain(..length).collect();
-    let Ok(Some((found, body))) = packets::response(&packet) else { unreachable!("it was whole") };
+    let Ok(Some((found, body))) = packets::response(&packet) else { unreachable!("the packet was complete") };
     let whole = [body, b"\r\n"].concat();
     match matches(pattern, &whole, None) {
         Match::Whole { length, .. } if found == kind && length == whole.len() => Ok(()),
-        _ => Err(format!("{wanted} and gets {} {}", packets::name(found), show(body))),
+        _ => Err(format!("{wanted}, but receives {} {}", packets::name(found), show(body))),
     }
 }
 

@@ -50,7 +50,7 @@ impl Connection {
             Connection::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
             Connection::Unix(stream) => stream.set_read_timeout(Some(timeout)),
         };
-        set.expect("a connection with time-outs");
+        set.expect("a timeout");
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {

@@ -101,7 +101,7 @@ pub fn load(folder: &Path, host: &str) -> (Vec<Conversation>, Differences) {
     let mut conversations = Vec::new();
     let mut differences = Differences::new();
     let mut files: Vec<_> =
-        fs::read_dir(folder).expect("the folder of conversations").map(|it| it.unwrap().path()).collect();
+        fs::read_dir(folder).expect("the directory of conversations").map(|it| it.unwrap().path()).collect();
     files.sort();
     for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "txt")) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -117,7 +117,7 @@ pub fn load(folder: &Path, host: &str) -> (Vec<Conversation>, Differences) {
         assert!(titles.insert(&conversation.title), "{}: the title is used twice", conversation.place);
     }
     for title in differences.keys() {
-        assert!(titles.contains(title), "differences.txt names no conversation: {title}");
+        assert!(titles.contains(title), "differences.txt names an unknown conversation: {title}");
     }
     (conversations, differences)
 }
@@ -134,7 +134,7 @@ fn read_differences(text: &str) -> Differences {
             }
         }
     }
-    assert!(differences.values().all(|reason| !reason.is_empty()), "every difference has a reason");
+    assert!(differences.values().all(|reason| !reason.is_empty()), "every difference must have a reason");
     differences
 }
 
@@ -155,7 +155,7 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
             continue;
         }
         if let Some(word) = line.strip_prefix("wire ") {
-            let wire = Wire::from_word(word).unwrap_or_else(|| panic!("{place}: no such wire: {word}"));
+            let wire = Wire::from_word(word).unwrap_or_else(|| panic!("{place}: unknown protocol: {word}"));
             match conversations.last_mut().filter(|_| in_conversation) {
                 Some(conversation) => conversation.wire = wire,
                 None => file_wire = wire,
@@ -163,7 +163,7 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
             continue;
         }
         assert!(in_conversation, "{place}: no title");
-        let conversation = conversations.last_mut().expect("it was just begun");
+        let conversation = conversations.last_mut().expect("a conversation");
         if let Some(options) = line.strip_prefix("options: ") {
             match options.strip_prefix("-z ") {
                 Some(size) => conversation.max_job_size = Some(size.parse().expect("a number")),
@@ -172,7 +172,7 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
             continue;
         }
         let line = line.replace("\\H", &format!("H:{host}:"));
-        let (who, what) = step(&line).unwrap_or_else(|| panic!("{place}: what does that mean? {line}"));
+        let (who, what) = step(&line).unwrap_or_else(|| panic!("{place}: invalid step: {line}"));
         conversation.steps.push(Step { line: number + 1, who: who.to_owned(), what });
     }
 }
@@ -284,7 +284,7 @@ fn unescape(text: &str) -> Vec<u8> {
                 out.extend(unescape(inside).repeat(count));
                 rest = behind;
             }
-            other => panic!("no such escape: \\{other}"),
+            other => panic!("unknown escape: \\{other}"),
         }
     }
     out.extend_from_slice(rest.as_bytes());
@@ -301,5 +301,5 @@ fn repetition(text: &str) -> (&str, usize, &str) {
             }
         }
     }
-    panic!("a repetition without an end: {text}");
+    panic!("unterminated repetition: {text}");
 }

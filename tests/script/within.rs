@@ -257,7 +257,7 @@ impl World for Within {
     fn close(&mut self, who: &str) {
         // A closed connection looks half-closed until the server writes to it.
         self.half_close(who);
-        assert!(self.ended(who), "a client that went away is still there");
+        assert!(self.ended(who), "a closed connection must end");
         self.peers.remove(who);
     }
 

@@ -113,7 +113,7 @@ impl Action {
         match self {
             Action::Connect(who, wire) => match wire {
                 Wire::Beanstalk => format!("{} open\n", name(*who)),
-                other => format!("# {} connects to speak {other:?}\n", name(*who)),
+                other => format!("# {} connects with {other:?}\n", name(*who)),
             },
             Action::Say(..) | Action::Read(..) | Action::Send(..) => String::new(),
             Action::HalfClose(who) => format!("{} half-close\n", name(*who)),

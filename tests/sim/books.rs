@@ -83,14 +83,14 @@ impl Books {
 
     pub fn compare(&self, engine: &Engine) -> Result<(), String> {
         match self.owned.iter().find(|id| engine.any_job(JobId(**id)).is_none()) {
-            Some(id) => Err(format!("job {id} was acknowledged, and is gone")),
+            Some(id) => Err(format!("job {id} was acknowledged, but is missing")),
             None => Ok(()),
         }
     }
 
     pub fn are_among(&self, ids: &BTreeSet<u64>) -> Result<(), String> {
         match self.owned.difference(ids).next() {
-            Some(id) => Err(format!("job {id} was acknowledged, and nobody got it in the end")),
+            Some(id) => Err(format!("job {id} was acknowledged, but was never delivered")),
             None => Ok(()),
         }
     }

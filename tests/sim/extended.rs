@@ -123,7 +123,7 @@ pub fn state(name: &str) -> State {
         "buried" => State::Buried,
         "held" => State::Held,
         "scheduled" => State::Scheduled,
-        other => panic!("{other} is not asked for"),
+        other => panic!("unexpected state: {other}"),
     }
 }
 
@@ -156,7 +156,7 @@ pub fn refused(why: Refused) -> String {
     match why {
         Refused::QueueFull => "TUBE_FULL".to_owned(),
         Refused::Draining => "DRAINING".to_owned(),
-        other => panic!("{other:?} in a world with room for everything"),
+        other => panic!("{other:?} in a world without limits"),
     }
 }
 
@@ -185,7 +185,7 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
                 JobEnd::Buried => format!("BURIED {}", words[1]),
                 JobEnd::NotFound => "NOT_FOUND".to_owned(),
                 JobEnd::TimedOut => "TIMED_OUT".to_owned(),
-                JobEnd::OutOfMemory => panic!("there is memory"),
+                JobEnd::OutOfMemory => panic!("the model has no memory limit"),
             }
         }
         "flush-tube" | "flush-buried" => {
@@ -208,17 +208,17 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
         },
         "move-job" => {
             let terms = (number(words[3]) as u32, Span::from_secs(number(words[4])));
-            let moved = model.move_job(client, job(1), known(words[2]), terms, now).expect("room for a tube");
+            let moved = model.move_job(client, job(1), known(words[2]), terms, now).expect("memory for a tube");
             if moved { "MOVED" } else { "NOT_FOUND" }.to_owned()
         }
         "move-tube" => {
             let tubes: (Name, Name) = (known(words[1]), known(words[2]));
             let moved = model.move_jobs(client, tubes, state(words[3]), number(words[4]), now);
-            format!("MOVED {}", moved.expect("room for a tube"))
+            format!("MOVED {}", moved.expect("memory for a tube"))
         }
         "limit-tube" => {
             let limit = Some(number(words[2]) as u32).filter(|limit| *limit > 0);
-            model.limit(client, known(words[1]), limit).expect("room for a tube");
+            model.limit(client, known(words[1]), limit).expect("memory for a tube");
             "LIMITED".to_owned()
         }
         "revoke" => if model.revoke(job(1), number(words[2]) as u32, now) { "REVOKED" } else { "NOT_FOUND" }.to_owned(),

@@ -140,14 +140,14 @@ pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time)
             reply("200 OK", "application/octet-stream\r\nContent-Disposition: attachment", body)
         }
         ["api", "jobs", ..] => missing("job"),
-        _ => panic!("{target} is not asked for"),
+        _ => panic!("unexpected target: {target}"),
     }
 }
 
 fn elsewhere<R>(model: &mut Model, client: ClientId, tube: Name, work: impl FnOnce(&mut Model) -> R) -> R {
-    model.use_tube(client, tube).expect("room for a tube");
+    model.use_tube(client, tube).expect("memory for a tube");
     let result = work(model);
-    model.use_tube(client, "default").expect("a tube that is always there");
+    model.use_tube(client, "default").expect("the default tube");
     result
 }
 

@@ -87,7 +87,7 @@ pub fn explain(seed: u64, played: &Played) -> String {
     let reduced = reduced(played.actions.clone(), setup.clients, |fewer| replay(seed, fewer).is_err());
     let problem = replay(seed, &reduced.actions).err().unwrap_or_default();
     format!(
-        "{}\ncut from {} to {} actions by {} replays of {} actions in all: {problem}\n\n{}",
+        "{}\nreduced from {} to {} actions by {} replays of {} actions in total: {problem}\n\n{}",
         played.setup,
         played.steps,
         reduced.actions.len(),
@@ -177,13 +177,13 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         loop {
             let answer = ask(server, "reserve-with-timeout 0\r\n");
             let Some(rest) = answer.strip_prefix("RESERVED ") else { break };
-            let id: u64 = rest.split(' ').next().and_then(|id| id.parse().ok()).ok_or("no number")?;
+            let id: u64 = rest.split(' ').next().and_then(|id| id.parse().ok()).ok_or("no job ID")?;
             if !got.insert(id) {
-                return Err(format!("job {id} was handed out twice"));
+                return Err(format!("job {id} was reserved twice"));
             }
             let gone = ask(server, &format!("delete {id}\r\n"));
             if gone != "DELETED\r\n" {
-                return Err(format!("job {id} was reserved, and its delete is answered {gone:?}"));
+                return Err(format!("job {id} was reserved, but the reply to its delete is {gone:?}"));
             }
         }
         server.check();
@@ -199,7 +199,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         server.pass(Span::from_secs(30));
     }
     Err(format!(
-        "nobody gets {:?}",
+        "jobs that were not delivered: {:?}",
         server.look(|engine| engine.jobs().map(|job| format!("{job:?}")).collect::<Vec<_>>())
     ))
 }

@@ -288,10 +288,10 @@ impl Predicted {
                 }
                 // This event causes only a log message.
                 Event::DeadLetterStays { .. } => continue,
-                other => panic!("{other:?} from the model"),
+                other => panic!("unexpected event of the model: {other:?}"),
             };
             let found = self.peers.iter_mut().find(|(_, peer)| peer.id == client && !peer.gone);
-            let (who, peer) = found.expect("a client that waits");
+            let (who, peer) = found.expect("a waiting client");
             peer.owed.extend_from_slice(&reply);
             self.woken.push_back(*who);
         }
@@ -309,7 +309,7 @@ impl Predicted {
     }
 
     fn carry_out(&mut self, client: ClientId, half_closed: bool, command: &[u8], now: Time) -> Vec<u8> {
-        let end = command.windows(2).position(|pair| pair == b"\r\n").expect("a whole line");
+        let end = command.windows(2).position(|pair| pair == b"\r\n").expect("a complete line");
         let line = std::str::from_utf8(&command[..end]).expect("plain text");
         let words: Vec<&str> = line.split(' ').collect();
         let number = |place: usize| words[place].parse::<u64>().expect("a number");
@@ -349,10 +349,10 @@ impl Predicted {
             }
             "pause-tube" => reply_if(model.pause(known(words[1]), Span::from_secs(number(2)), now), "PAUSED"),
             "use" => {
-                model.use_tube(client, known(words[1])).expect("room for a tube");
+                model.use_tube(client, known(words[1])).expect("memory for a tube");
                 format!("USING {}", words[1])
             }
-            "watch" => format!("WATCHING {}", model.watch(client, known(words[1])).expect("room for a tube")),
+            "watch" => format!("WATCHING {}", model.watch(client, known(words[1])).expect("memory for a tube")),
             "ignore" => {
                 let left = model.ignore(client, known(words[1]));
                 left.map_or("NOT_IGNORED".to_owned(), |count| format!("WATCHING {count}"))

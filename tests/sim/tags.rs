@@ -32,7 +32,7 @@ pub fn tags_of(words: &[&str], name: impl Fn(&str) -> Name) -> JobTags {
                 };
                 tags.groups.push((name(parts[1]), tie));
             }
-            other => panic!("{other} is no tag"),
+            other => panic!("unknown tag: {other}"),
         }
     }
     tags
@@ -50,7 +50,7 @@ pub fn settings_of(words: &[&str], name: impl Fn(&str) -> Name) -> Settings {
             "ttl" => settings.ttl = number(value) as u32,
             "rate" => settings.rate = Some((number(first) as u32, number(rest) as u32)),
             "limit" => settings.limit = Some(number(first) as u32),
-            other => panic!("{other} is not set"),
+            other => panic!("unknown setting: {other}"),
         }
     }
     settings

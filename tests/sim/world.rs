@@ -412,7 +412,7 @@ impl World {
                 }
             }
         }
-        Err("the server spins".to_owned())
+        Err("the server never becomes idle".to_owned())
     }
 
     /// Notifies the server of writable sockets before other events occur. If two waits ended at the same time, the
@@ -474,7 +474,7 @@ impl World {
                 (!same).then(|| describe(who, owed, &client.received))
             };
             if way.counts() != counts {
-                return Err(format!("there are {counts:?} jobs, in the model {:?}", way.counts()));
+                return Err(format!("the server has {counts:?} jobs, and the model has {:?}", way.counts()));
             }
             clients.iter().enumerate().find_map(differs).map_or(Ok(()), Err)
         };
@@ -488,7 +488,7 @@ impl World {
 
     /// Starts another server with the data that has survived the crash.
     fn restart(&mut self) -> Result<(), String> {
-        let crash = self.crash.take().expect("what is to happen at the crash");
+        let crash = self.crash.take().expect("the conditions of the crash");
         self.time = self.server().now();
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
@@ -559,7 +559,7 @@ impl World {
             self.settle()?;
         }
         if self.is_failing() || self.is_behind() {
-            return Err("the log does not come back though the disk is in order".to_owned());
+            return Err("the log does not recover although the disk works".to_owned());
         }
         self.examine()?;
         let now = self.server().now();
@@ -588,5 +588,5 @@ fn describe(who: usize, owed: &[u8], received: &[u8]) -> String {
     let same = owed.iter().zip(received).take_while(|(left, right)| left == right).count();
     let from = owed[..same].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let show = |bytes: &[u8]| String::from_utf8_lossy(&bytes[from.min(bytes.len())..]).into_owned();
-    format!("client {} is owed {:?}, and got {:?}", char::from(b'A' + who as u8), show(owed), show(received))
+    format!("client {} must receive {:?}, but received {:?}", char::from(b'A' + who as u8), show(owed), show(received))
 }

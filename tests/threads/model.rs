@@ -73,6 +73,6 @@ fn main() {
             println!("{name}: FAILED in schedule {played}");
             std::process::exit(1);
         }
-        println!("{name}: {played} schedules, one half by chance and one by priority");
+        println!("{name}: {played} schedules, half random and half by priority");
     }
 }

@@ -165,7 +165,7 @@ fn a_wait_ends() {
         match outbox.write_state(1 << 20, false, true) {
             WriteState::Waiting | WriteState::Blocked => drop(owner.next()),
             WriteState::Open | WriteState::Clear => break,
-            other => panic!("{other:?}"),
+            other => panic!("unexpected state: {other:?}"),
         }
     }
     // The owner's next reply must follow the notification.
@@ -210,7 +210,8 @@ fn a_wait_ends_in_a_shared_turn() {
 /// depends on. In each turn, a pool thread executes commands of `shares` connections.
 fn replies_wait_for_the_log(shares: usize, fails: bool) {
     let hub = Arc::new(Hub::new(true));
-    let (_, run) = background::log_threads(hub.durability()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
+    let (_, run) =
+        background::log_threads(hub.durability()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
     let syncer = {
         let hub = hub.clone();
         thread::spawn(move || run(&hub, hub.durability()))

@@ -31,11 +31,11 @@ impl<T> Mutex<T> {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().expect("no thread panics with it")), self)
+        MutexGuard(Some(self.0.lock().expect("an unpoisoned lock")), self)
     }
 
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().expect("no thread panics with it")
+        self.0.get_mut().expect("an unpoisoned lock")
     }
 }
 
@@ -80,7 +80,7 @@ impl Condvar {
 
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let inner = guard.0.take().expect("the lock");
-        guard.0 = Some(self.0.wait(inner).expect("no thread panics with it"));
+        guard.0 = Some(self.0.wait(inner).expect("an unpoisoned lock"));
     }
 
     /// Waits for a notification or until `at`. A schedule takes little real time: without the notification, it exceeds

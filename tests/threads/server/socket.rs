@@ -85,6 +85,6 @@ pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
         let durable = hub.durability().wal.durable();
         let may = u64::from(byte) <= durable || hub.lesser.load(Ordering::Acquire) >> byte & 1 == 1;
-        assert!(may, "the reply to position {byte} leaves while the log is durable up to {durable}");
+        assert!(may, "the reply for position {byte} was sent while the log was durable up to {durable}");
     })
 }
