@@ -136,13 +136,13 @@ fn every_input_is_charged_as_it_arrives() {
                 assert!(sent.is_ok() || !input.is_kept, "{what}: {sent:?}");
             }
             if input.is_kept {
-                wait_until("all of it has arrived", || streams.iter().all(has_read));
+                wait_until("all input has arrived", || streams.iter().all(has_read));
                 let least = (input.bytes.len() * input.connections) as u64 / 2;
                 growth.check(&what, streams, least);
             } else if input.connections == 1 {
                 let mut answer = BufReader::new(&streams[0]);
                 let mut line = String::new();
-                answer.read_line(&mut line).expect("an answer");
+                answer.read_line(&mut line).expect("a reply");
                 println!("{what}: {}", line.trim_end());
                 growth.check_peak(&what);
             } else {
@@ -169,7 +169,7 @@ fn reloading_the_access_file_leaks_no_memory() {
             let before = daemon.log().matches(answer).count();
             std::fs::write(&path, text).expect("a file");
             daemon.signal(Signal::SIGHUP);
-            wait_until("it has been read", || daemon.log().matches(answer).count() > before);
+            wait_until("the access file has been read", || daemon.log().matches(answer).count() > before);
         }
         println!("{round}: {}", daemon.rss());
     }

@@ -65,7 +65,7 @@ fn figures(server: &Daemon, folder: &Path) -> [u64; 4] {
 /// Returns the address of the first listener whose name starts with `begin` and ends with `end`.
 fn address(server: &Daemon, begin: &str, end: &str) -> SocketAddr {
     let fits = |name: &String| name.strip_prefix(begin)?.strip_suffix(end)?.parse().ok();
-    server.names().iter().find_map(fits).unwrap_or_else(|| panic!("{begin}...{end} in {:?}", server.names()))
+    server.names().iter().find_map(fits).unwrap_or_else(|| panic!("no {begin}...{end} in {:?}", server.names()))
 }
 
 /// Creates a certificate for `localhost`. Returns the options that make the server use the certificate.
@@ -112,7 +112,7 @@ fn nothing_grows_and_nothing_is_lost() {
     let minutes: f64 = minutes.map_or(1.0, |text| text.parse().expect("a number of minutes"));
     let folder = Folder::new();
     let log = folder.file("log");
-    std::fs::create_dir(&log).expect("a folder");
+    std::fs::create_dir(&log).expect("a directory");
     let server = start(&folder, &log);
     let plain = address(&server, "", "");
     let by_tcp = || Client::connect(plain).expect("a connection");
@@ -165,7 +165,7 @@ fn nothing_grows_and_nothing_is_lost() {
         assert_eq!(client.figure("stats", &format!("current-jobs-{state}")).expect("a figure"), "0", "{state}");
     }
     let all = [plainly, extended, gearman, workq, http];
-    assert!(all.iter().all(|count| *count > 0), "somebody got nothing done");
+    assert!(all.iter().all(|count| *count > 0), "clients of some kind completed no jobs");
     assert_eq!(securely > 0, cfg!(feature = "tls"), "over TLS");
     assert!(last[0] <= early[0] * 13 / 10 + SLACK, "memory grows");
     assert!(last[1] <= early[1] + 4 && last[2] <= early[2], "descriptors or threads grow");

@@ -113,14 +113,14 @@ mod tls {
         let fits = |name: &&String| {
             name.starts_with("tls:") && name.contains('(') != protocol.is_empty() && name.contains(protocol)
         };
-        let name = names.iter().find(fits).unwrap_or_else(|| panic!("{names:?}"));
+        let name = names.iter().find(fits).unwrap_or_else(|| panic!("no address of {protocol:?} in {names:?}"));
         name.trim_start_matches("tls:").split(' ').next().expect("an address").to_owned()
     }
 
     /// Returns the configuration of a client. If `own` is given, the client has the certificate with this name.
     fn config(folder: &Folder, own: Option<&str>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(folder.file("ca.pem")).expect("it")).expect("an authority");
+        roots.add(CertificateDer::from_pem_file(folder.file("ca.pem")).expect("a certificate")).expect("an authority");
         let provider = Arc::new(crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions().expect("versions").with_root_certificates(roots);
@@ -172,7 +172,7 @@ mod tls {
         let mut pipe = child.stdin.take().expect("a pipe");
         let input = input.to_owned();
         let writer = std::thread::spawn(move || drop(pipe.write_all(input.as_bytes())));
-        let output = child.wait_with_output().expect("its end");
+        let output = child.wait_with_output().expect("the output");
         writer.join().expect("a writer");
         [output.stdout, output.stderr].iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
@@ -205,6 +205,6 @@ mod tls {
     }
 
     fn replace(from: &Path, to: &Path) {
-        std::fs::rename(from, to).expect("our files");
+        std::fs::rename(from, to).expect("renamed files");
     }
 }

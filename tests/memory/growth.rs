@@ -50,8 +50,8 @@ impl Growth<'_> {
         assert!(resident <= account + BEYOND, "{what}: resident +{resident}, account +{account}");
         drop(connections);
         let observer = &mut self.observer;
-        wait_until("the others are gone", || figure(observer, "current-connections") == 1);
-        wait_until("their memory is given back", || self.daemon.rss() <= self.resident + STAYS);
+        wait_until("the other connections are closed", || figure(observer, "current-connections") == 1);
+        wait_until("their memory is released", || self.daemon.rss() <= self.resident + STAYS);
     }
 
     // The tests of TLS include this file, but do not use this method.
@@ -71,7 +71,7 @@ pub fn figure(client: &mut Client, key: &str) -> u64 {
 /// Waits until the memory account and the resident memory are constant. Returns the account.
 fn settled(daemon: &Daemon, observer: &mut Client) -> u64 {
     let (mut last, mut same) = ((0, 0), 0);
-    wait_until("the account is the same several times", || {
+    wait_until("the memory usage is constant", || {
         let now = (figure(observer, "current-memory"), daemon.rss() >> 16);
         same = if now == last { same + 1 } else { 0 };
         last = now;

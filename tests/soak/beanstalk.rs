@@ -21,9 +21,9 @@ impl Book {
     /// Deletes the remaining jobs after all workers have stopped. Each of these jobs must exist.
     pub fn settle(&self, client: &mut Client, tube: &str) {
         client.use_tube(tube).expect("a tube");
-        client.kick(1_000_000).expect("an answer");
-        for id in std::mem::take(&mut *self.open.lock().expect("the book")) {
-            client.delete(id).unwrap_or_else(|error| panic!("job {id} was acknowledged, and is gone: {error:?}"));
+        client.kick(1_000_000).expect("a reply");
+        for id in std::mem::take(&mut *self.open.lock().expect("an unpoisoned lock")) {
+            client.delete(id).unwrap_or_else(|error| panic!("job {id} was acknowledged, but is missing: {error:?}"));
         }
     }
 }
@@ -33,16 +33,16 @@ pub fn produce(connect: &dyn Fn() -> Client, tube: &str, stage: &Stage, book: &B
     client.use_tube(tube).expect("a tube");
     let mut number = 0;
     while stage.goes_on() {
-        if book.open.lock().expect("the book").len() > WAITING {
+        if book.open.lock().expect("an unpoisoned lock").len() > WAITING {
             std::thread::yield_now();
             continue;
         }
         number += 1;
         let body = vec![b'x'; if number % 100 == 0 { 40_000 } else { number % 300 }];
         // The lock is held during the put, because a worker can receive the job before the producer receives the reply.
-        let mut open = book.open.lock().expect("the book");
+        let mut open = book.open.lock().expect("an unpoisoned lock");
         let id = client.put(&body, number as u32 % 5, u32::from(number % 50 == 0), 60).expect("a job");
-        assert!(open.insert(id), "the id {id} was given twice");
+        assert!(open.insert(id), "the ID {id} was assigned twice");
     }
 }
 
@@ -59,17 +59,21 @@ pub fn work(connect: &dyn Fn() -> Client, tube: &str, stage: &Stage, book: &Book
     let mut client = begin();
     let mut number = 0u64;
     while stage.goes_on() {
-        let Some(job) = client.reserve(Some(1)).expect("an answer") else { continue };
+        let Some(job) = client.reserve(Some(1)).expect("a reply") else { continue };
         number += 1;
         match number % 10 {
-            0 => client.release(job.id, 1, 0).expect("a job of ours"),
+            0 => client.release(job.id, 1, 0).expect("a job reserved by this client"),
             1 => {
-                client.bury(job.id, 1).expect("a job of ours");
+                client.bury(job.id, 1).expect("a job reserved by this client");
                 client.kick_job(job.id).expect("a buried job");
             }
             _ => {
-                client.delete(job.id).expect("a job of ours");
-                assert!(book.open.lock().expect("the book").remove(&job.id), "job {} was done twice", job.id);
+                client.delete(job.id).expect("a job reserved by this client");
+                assert!(
+                    book.open.lock().expect("an unpoisoned lock").remove(&job.id),
+                    "job {} was completed twice",
+                    job.id
+                );
                 book.done.add(1);
             }
         }

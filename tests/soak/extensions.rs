@@ -26,9 +26,9 @@ fn put(client: &mut Client, round: u64) -> Vec<u64> {
     for number in 0..JOBS {
         let tags = tags(round, number);
         let PutResult::New(id) = client.put_tagged(b"extended", 1, 0, 60, &tags).expect("a job") else {
-            panic!("key {number} of round {round} was never used")
+            panic!("key {number} of round {round} must be unused")
         };
-        let again = client.put_tagged(b"again", 1, 0, 60, &tags).expect("an answer");
+        let again = client.put_tagged(b"again", 1, 0, 60, &tags).expect("a reply");
         assert_eq!(again, PutResult::Duplicate { id, state: "READY".into() });
         ids.push(id);
     }
@@ -38,12 +38,12 @@ fn put(client: &mut Client, round: u64) -> Vec<u64> {
 /// Reserves and deletes a batch of jobs. Returns the number of jobs.
 fn batch(client: &mut Client) -> u64 {
     let batch = client.reserve_batch(100, None).expect("a batch");
-    assert_eq!(batch.len(), AT_A_TIME as usize, "so many of a key are reserved at a time");
-    assert_eq!(client.touch_all().expect("an answer"), u64::from(AT_A_TIME));
+    assert_eq!(batch.len(), AT_A_TIME as usize, "the concurrency key must limit the batch");
+    assert_eq!(client.touch_all().expect("a reply"), u64::from(AT_A_TIME));
     let ids: Vec<u64> = batch.iter().map(|job| job.id).collect();
-    let done = client.delete_batch(&ids).expect("an answer");
+    let done = client.delete_batch(&ids).expect("a reply");
     assert_eq!(done, u64::from(AT_A_TIME));
-    assert!(matches!(client.wait(ids[0], 0), Err(beanpole::ClientError::Refused(_))), "it is gone");
+    assert!(matches!(client.wait(ids[0], 0), Err(beanpole::ClientError::Refused(_))), "a deleted job must not exist");
     done
 }
 
@@ -51,28 +51,28 @@ fn batch(client: &mut Client) -> u64 {
 /// number.
 fn tries(client: &mut Client) -> u64 {
     let first = client.reserve_batch(1, None).expect("a batch")[0].id;
-    client.release(first, 0, 0).expect("a job of ours");
-    let again = client.reserve(Some(0)).expect("an answer").expect("a job");
+    client.release(first, 0, 0).expect("a job reserved by this client");
+    let again = client.reserve(Some(0)).expect("a reply").expect("a job");
     assert_eq!(again.id, first, "the most urgent job");
-    assert!(client.release(first, 0, 0).is_err(), "the last try buries it");
-    assert_eq!(client.wait(first, 0).expect("an answer"), WaitResult::Buried);
-    client.flush_buried("extended").expect("an answer")
+    assert!(client.release(first, 0, 0).is_err(), "the last try must bury the job");
+    assert_eq!(client.wait(first, 0).expect("a reply"), WaitResult::Buried);
+    client.flush_buried("extended").expect("a reply")
 }
 
 /// Moves the remaining jobs to another tube, and flushes the other tube. Returns the number of removed jobs.
 fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
     assert_eq!(client.list_jobs("extended", "ready", 0, 1000).expect("a list"), left);
     let weight = client.watch_weighted("moved", 3).expect("a tube");
-    assert_eq!(weight, 2, "tubes are watched");
-    assert_eq!(client.move_tube("extended", "moved", "ready", 1000).expect("an answer"), left.len() as u64);
-    client.limit_tube("moved", 1).expect("an answer");
+    assert_eq!(weight, 2, "the client must watch two tubes");
+    assert_eq!(client.move_tube("extended", "moved", "ready", 1000).expect("a reply"), left.len() as u64);
+    client.limit_tube("moved", 1).expect("a reply");
     let more = PutTags::default().with(|tags| tags.tube = Some("moved".into()));
     assert!(client.put_tagged(b"more", 1, 0, 60, &more).is_err(), "the tube is full");
-    client.limit_tube("moved", 0).expect("an answer");
-    let held = client.reserve(Some(0)).expect("an answer").expect("a job");
-    client.move_job(held.id, "moved", 7, 100).expect("a job of ours");
+    client.limit_tube("moved", 0).expect("a reply");
+    let held = client.reserve(Some(0)).expect("a reply").expect("a job");
+    client.move_job(held.id, "moved", 7, 100).expect("a job reserved by this client");
     client.ignore("moved").expect("a tube");
-    client.flush_tube("moved").expect("an answer")
+    client.flush_tube("moved").expect("a reply")
 }
 
 pub fn run(connect: &dyn Fn() -> Client, stage: &Stage, done: &Done) {
@@ -89,9 +89,9 @@ pub fn run(connect: &dyn Fn() -> Client, stage: &Stage, done: &Done) {
         let ids = put(&mut client, round);
         let mut ended = batch(&mut client) + tries(&mut client);
         let left = client.list_jobs("extended", "ready", 0, 1000).expect("a list");
-        assert!(left.iter().all(|id| ids.contains(id)), "jobs of this round");
+        assert!(left.iter().all(|id| ids.contains(id)), "only jobs of this round may exist");
         ended += move_and_flush(&mut client, &left);
-        assert_eq!(ended, JOBS, "each job has ended once");
+        assert_eq!(ended, JOBS, "each job must end once");
         done.add(ended);
         if round % 20 == 0 {
             client = begin();

@@ -51,7 +51,7 @@ pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
         assert_eq!(response(&mut other), (8, handle.clone()), "the same job");
         worker.write_all(&packet(9, b"")).expect("a server");
         let (kind, _) = response(&mut worker);
-        assert_eq!(kind, 11, "there is a job");
+        assert_eq!(kind, 11, "a job must be assigned");
         worker.write_all(&packet(13, &[&handle[..], b"\0done"].concat())).expect("a server");
         for who in [&mut client, &mut other] {
             assert_eq!(response(who), (13, [&handle[..], b"\0done"].concat()));

@@ -67,7 +67,7 @@ impl Operator {
 }
 
 fn number(json: &str, key: &str) -> u64 {
-    let from = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key} in {json}")).1;
+    let from = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {json}")).1;
     let end = from.find(|byte: char| !byte.is_ascii_digit()).unwrap_or(from.len());
     from[..end].parse().expect("a number")
 }

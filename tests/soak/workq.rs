@@ -13,7 +13,7 @@ pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
         stream.write_all(words.as_bytes()).expect("a server");
         let (mut text, mut byte) = (Vec::new(), [0]);
         while text.iter().filter(|&&byte| byte == b'\n').count() < lines {
-            stream.read_exact(&mut byte).expect("an answer");
+            stream.read_exact(&mut byte).expect("a reply");
             text.push(byte[0]);
         }
         String::from_utf8_lossy(&text).into_owned()

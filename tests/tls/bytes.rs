@@ -44,11 +44,11 @@ fn records_can_be_split_anywhere() {
         let name = ServerName::try_from("localhost").expect("a name");
         let session = ClientConnection::new(config(&folder, None), name).expect("a session");
         let mut client = StreamOwned::new(session, Pieces { stream, size });
-        assert_eq!(ask(&mut client, "use a").expect("an answer"), "USING a");
+        assert_eq!(ask(&mut client, "use a").expect("a reply"), "USING a");
         client.write_all(b"put 0 0 60 300\r\n").expect("a peer that reads");
         client.write_all(&[b'x'; 300]).expect("a peer that reads");
-        assert!(ask(&mut client, "").expect("an answer").starts_with("INSERTED "), "in pieces of {size}");
-        assert_eq!(ask(&mut client, "peek-ready").expect("an answer").split(' ').next(), Some("FOUND"));
+        assert!(ask(&mut client, "").expect("a reply").starts_with("INSERTED "), "in pieces of {size}");
+        assert_eq!(ask(&mut client, "peek-ready").expect("a reply").split(' ').next(), Some("FOUND"));
     }
 }
 
@@ -58,13 +58,13 @@ fn events_of_other_connections_reach_a_waiting_client() {
     let daemon = start(&folder, &["-t", "2"]);
     let (mut worker, mut producer) =
         (connect(&folder, &address(&daemon, ""), None), connect(&folder, &address(&daemon, ""), None));
-    assert_eq!(ask(&mut worker, "list-tube-used").expect("an answer"), "USING default");
+    assert_eq!(ask(&mut worker, "list-tube-used").expect("a reply"), "USING default");
     for number in 1..200 {
         worker.write_all(b"reserve\r\n").expect("a peer that reads");
-        assert_eq!(ask(&mut producer, "put 0 0 60 3\r\nabc").expect("an answer"), format!("INSERTED {number}"));
+        assert_eq!(ask(&mut producer, "put 0 0 60 3\r\nabc").expect("a reply"), format!("INSERTED {number}"));
         assert_eq!(read_line(&mut worker).expect("a job"), format!("RESERVED {number} 3"));
         assert_eq!(read_line(&mut worker).expect("its body"), "abc");
-        assert_eq!(ask(&mut worker, &format!("delete {number}")).expect("an answer"), "DELETED");
+        assert_eq!(ask(&mut worker, &format!("delete {number}")).expect("a reply"), "DELETED");
     }
 }
 
@@ -76,15 +76,15 @@ fn a_client_that_reads_late_gets_everything_in_order() {
     let body: Vec<u8> = (0..60_000_u32).map(|place| b'a' + (place % 23) as u8).collect();
     client.write_all(b"put 0 0 60 60000\r\n").expect("a peer that reads");
     client.write_all(&body).expect("a peer that reads");
-    assert_eq!(ask(&mut client, "").expect("an answer"), "INSERTED 1");
+    assert_eq!(ask(&mut client, "").expect("a reply"), "INSERTED 1");
     const TIMES: usize = 200;
     // The replies exceed the socket buffers. The server must stop reading, and buffer only a limited number of replies.
     for _ in 0..TIMES {
-        client.write_all(b"peek 1\r\n").expect("room for short commands");
+        client.write_all(b"peek 1\r\n").expect("space for short commands");
     }
     std::thread::sleep(Duration::from_millis(200));
     for number in 0..TIMES {
-        assert_eq!(read_line(&mut client).expect("an answer"), "FOUND 1 60000", "{number}");
+        assert_eq!(read_line(&mut client).expect("a reply"), "FOUND 1 60000", "{number}");
         let mut found = vec![0; body.len() + 2];
         client.read_exact(&mut found).expect("a body");
         assert!(found[..body.len()] == body, "{number}");
@@ -99,7 +99,7 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
     let mut hello = Vec::new();
     let name = ServerName::try_from("localhost").expect("a name");
     let mut session = ClientConnection::new(config(&folder, None), name).expect("a session");
-    session.write_tls(&mut hello).expect("a greeting");
+    session.write_tls(&mut hello).expect("a ClientHello");
     let mut open = Vec::new();
     let mut seed = 1_u32;
     let mut random = || {
@@ -130,20 +130,20 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
     }
     let mut client = connect(&folder, &at, None);
     // Sends meaningless bytes after a complete handshake.
-    assert_eq!(ask(&mut client, "list-tube-used").expect("an answer"), "USING default");
+    assert_eq!(ask(&mut client, "list-tube-used").expect("a reply"), "USING default");
     for length in [1, 5, 100, 20_000] {
         let mut client = connect(&folder, &at, None);
-        assert_eq!(ask(&mut client, "list-tube-used").expect("an answer"), "USING default");
+        assert_eq!(ask(&mut client, "list-tube-used").expect("a reply"), "USING default");
         let noise: Vec<u8> = (0..length).map(|_| random()).collect();
         client.sock.write_all(&noise).expect("a peer that reads");
         drop(client.sock.shutdown(Shutdown::Write));
         assert!(read_line(&mut client).is_err() || length < 5);
     }
     drop(open);
-    assert_eq!(ask(&mut client, "list-tube-used").expect("an answer"), "USING default");
-    wait_until("all others are gone", || {
+    assert_eq!(ask(&mut client, "list-tube-used").expect("a reply"), "USING default");
+    wait_until("all other clients are disconnected", || {
         client.write_all(b"stats\r\n").expect("a peer that reads");
-        let size = read_line(&mut client).expect("an answer")["OK ".len()..].parse::<usize>().expect("a length");
+        let size = read_line(&mut client).expect("a reply")["OK ".len()..].parse::<usize>().expect("a length");
         let mut stats = vec![0; size + 2];
         client.read_exact(&mut stats).expect("figures");
         String::from_utf8_lossy(&stats).contains("current-connections: 1\n")
@@ -157,7 +157,7 @@ fn unfinished_handshakes_are_closed() {
     let mut silent = TcpStream::connect(address(&daemon, "")).expect("a connection");
     silent.set_read_timeout(Some(PATIENCE)).expect("an option");
     let begin = Instant::now();
-    assert_eq!(silent.read(&mut [0; 100]).expect("the end"), 0);
+    assert_eq!(silent.read(&mut [0; 100]).expect("the end of the stream"), 0);
     assert!(begin.elapsed() >= Duration::from_secs(9), "after {:?}", begin.elapsed());
 }
 

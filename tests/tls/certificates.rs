@@ -17,7 +17,10 @@ fn both_versions_with_each_kind_of_key_and_a_chain() {
     make(&folder, CertificateSpec { name: "rsa", rsa: true, ..EC });
     make(&folder, CertificateSpec { name: "between", subject: "/CN=between", alternative: "", ..EC });
     make(&folder, CertificateSpec { name: "leaf", by: "between", ..EC });
-    let chain = [fs::read(folder.file("leaf.pem")).expect("it"), fs::read(folder.file("between.pem")).expect("it")];
+    let chain = [
+        fs::read(folder.file("leaf.pem")).expect("a certificate"),
+        fs::read(folder.file("between.pem")).expect("a certificate"),
+    ];
     fs::write(folder.file("chain.pem"), chain.concat()).expect("a file");
     for (certificate, key) in [("server.pem", "server.key"), ("rsa.pem", "rsa.key"), ("chain.pem", "leaf.key")] {
         let (certificate, key) = (path(&folder, certificate), path(&folder, key));
@@ -61,7 +64,7 @@ fn tls_ports_ignore_plain_clients_and_plain_ports_stay_plain() {
     let folder = folder();
     let daemon = start(&folder, &["-l", "127.0.0.1:0"]);
     let mut plain = std::net::TcpStream::connect(daemon.address()).expect("a connection");
-    assert_eq!(ask(&mut plain, "list-tube-used").expect("an answer"), "USING default");
+    assert_eq!(ask(&mut plain, "list-tube-used").expect("a reply"), "USING default");
     let mut wrong = std::net::TcpStream::connect(address(&daemon, "")).expect("a connection");
     assert!(!ask(&mut wrong, "list-tube-used").unwrap_or_default().contains("USING"));
     daemon.wait_log("the TLS handshake failed");
@@ -86,21 +89,21 @@ fn a_certificate_identifies_a_client() {
     let daemon = start(&folder, &options);
     let at = address(&daemon, "");
     let mut mailer = connect(&folder, &at, Some("mailer"));
-    assert_eq!(ask(&mut mailer, "use mail.x").expect("an answer"), "USING mail.x");
-    assert_eq!(ask(&mut mailer, "watch mail.x").expect("an answer"), "FORBIDDEN");
+    assert_eq!(ask(&mut mailer, "use mail.x").expect("a reply"), "USING mail.x");
+    assert_eq!(ask(&mut mailer, "watch mail.x").expect("a reply"), "FORBIDDEN");
     let mut worker = connect(&folder, &at, Some("common"));
-    assert_eq!(ask(&mut worker, "watch mail.x").expect("an answer"), "WATCHING 2");
+    assert_eq!(ask(&mut worker, "watch mail.x").expect("a reply"), "WATCHING 2");
     let mut nobody = connect(&folder, &at, Some("nobody"));
-    assert_eq!(ask(&mut nobody, "watch mail.x").expect("an answer"), "UNAUTHORIZED");
+    assert_eq!(ask(&mut nobody, "watch mail.x").expect("a reply"), "UNAUTHORIZED");
     for refused in [None, Some("expired"), Some("foreign")] {
         let answer = ask(&mut connect(&folder, &at, refused), "list-tube-used");
         assert!(!answer.as_ref().is_ok_and(|line| !line.is_empty()), "{refused:?}: {answer:?}");
     }
     let mut worker = connect(&folder, &address(&daemon, "Gearman"), Some("common"));
-    assert!(ask(&mut worker, "version").expect("an answer").starts_with("OK "));
-    assert!(ask(&mut worker, "status").expect("an answer").starts_with("ERR FORBIDDEN"));
+    assert!(ask(&mut worker, "version").expect("a reply").starts_with("OK "));
+    assert!(ask(&mut worker, "status").expect("a reply").starts_with("ERR FORBIDDEN"));
     let mut leaser = connect(&folder, &address(&daemon, "Workq"), Some("common"));
-    assert_eq!(ask(&mut leaser, "lease q 0").expect("an answer"), "-TIMEOUT");
+    assert_eq!(ask(&mut leaser, "lease q 0").expect("a reply"), "-TIMEOUT");
 }
 
 #[test]
@@ -110,9 +113,9 @@ fn a_token_is_accepted_over_tls() {
     fs::write(folder.file("access"), format!("w token:sha256:{digest} take\n")).expect("a file");
     let daemon = start(&folder, &["--access", &path(&folder, "access")]);
     let mut client = connect(&folder, &address(&daemon, ""), None);
-    assert_eq!(ask(&mut client, "auth secret").expect("an answer"), "AUTHENTICATED");
-    assert_eq!(ask(&mut client, "watch x").expect("an answer"), "WATCHING 2");
+    assert_eq!(ask(&mut client, "auth secret").expect("a reply"), "AUTHENTICATED");
+    assert_eq!(ask(&mut client, "watch x").expect("a reply"), "WATCHING 2");
     let mut client = connect(&folder, &address(&daemon, ""), None);
-    assert_eq!(ask(&mut client, "auth wrong").expect("an answer"), "UNAUTHORIZED");
+    assert_eq!(ask(&mut client, "auth wrong").expect("a reply"), "UNAUTHORIZED");
     assert!(!daemon.log().contains("secret") && !daemon.log().contains("auth wrong"), "{}", daemon.log());
 }

@@ -29,7 +29,7 @@ fn files(folder: &Folder, own: Option<&str>) -> ClientTls {
     let mut files = ClientTlsFiles::default();
     files.authority = Some(folder.file("ca.pem"));
     (files.certificate, files.key) = (own("pem"), own("key"));
-    ClientTls::load(&files).expect("files that are right")
+    ClientTls::load(&files).expect("valid files")
 }
 
 fn port(address: &str) -> u16 {
@@ -51,16 +51,16 @@ fn the_library_s_client_works_over_tls() {
         client.authenticate(b"secret").expect("the token");
         let body = vec![b'x'; 60_000];
         let id = client.put(&body, 0, 0, 60).expect("a job");
-        assert_eq!(client.reserve(Some(0)).expect("an answer").expect("a job").body, body);
-        client.delete(id).expect("its job");
+        assert_eq!(client.reserve(Some(0)).expect("a reply").expect("a job").body, body);
+        client.delete(id).expect("the reserved job");
         client.set_timeout(Some(Duration::from_millis(50))).expect("an option");
         client.send(b"reserve\r\n").expect("a peer that reads");
-        let late = client.reply().expect_err("nothing to say").kind();
+        let late = client.reply().expect_err("a timeout").kind();
         assert!(matches!(late, std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut), "{late:?}");
     }
     let mut client = Client::connect_tls("localhost", port, &files(&folder, None), PATIENCE).expect("a connection");
     client.authenticate(b"secret").expect("the token");
-    let closer = client.closer().expect("one");
+    let closer = client.closer().expect("a closer");
     let waits = std::thread::spawn(move || client.reserve(None));
     closer.close();
     assert!(waits.join().expect("an end").is_err());
@@ -136,7 +136,7 @@ fn each_problem_has_its_own_message() {
     make(&folder, CertificateSpec { name: "server", alternative: "DNS:localhost", expired: true, ..EC });
     let late = start(&folder, &[]);
     let talks = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let talking = talks.try_clone().expect("the same");
+    let talking = talks.try_clone().expect("a copy of the listener");
     let talker = std::thread::spawn(move || {
         let (mut stream, _) = talking.accept().expect("a client");
         stream.write_all(b"UNKNOWN_COMMAND\r\n").expect("a peer that reads");
@@ -152,7 +152,7 @@ fn each_problem_has_its_own_message() {
         assert_eq!((ended.code, ended.err.lines().count()), (3, 1), "{ended:?}");
         assert!(ended.err.contains(text), "no {text}: {ended:?}");
     }
-    talker.join().expect("it was asked");
+    talker.join().expect("a thread that does not panic");
     let ended = word(&format!("localhost:{port}"), &["tubes"]);
     assert!(ended.code == 3 && ended.err.lines().count() == 1, "without TLS: {ended:?}");
 }
@@ -178,7 +178,7 @@ fn https_identifies_clients_by_certificate_and_token() {
     for (asks, names) in [(false, [None, None]), (true, [Some("eye"), Some("eye")])] {
         let more: &[&str] = if asks { &["--tls-client-ca", &authority] } else { &[] };
         let daemon = Daemon::start(&[&certificate, &http[..], more].concat());
-        let name = daemon.names().iter().find(|name| name.starts_with("https://")).cloned().expect("its address");
+        let name = daemon.names().iter().find(|name| name.starts_with("https://")).cloned().expect("an HTTPS address");
         let at = name.trim_start_matches("https://").trim_end_matches('/');
         let ask = |own: Option<&str>, line: &str, token: &str| {
             let mut link = connect(&folder, at, own);
@@ -189,7 +189,7 @@ fn https_identifies_clients_by_certificate_and_token() {
             let text = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{token}{change}Connection: close\r\n\r\n{body}");
             link.write_all(text.as_bytes()).expect("a peer that reads");
             let mut answer = String::new();
-            link.read_to_string(&mut answer).expect("an answer and its end");
+            link.read_to_string(&mut answer).expect("a complete response");
             answer.split(' ').nth(1).expect("a status").to_owned()
         };
         let token = "Authorization: Bearer secret\r\n";
@@ -215,7 +215,7 @@ fn jobs_are_sent_over_tls() {
         ["server.pem", "server.key", "ca.pem", "other.pem"].map(|name| path(&folder, name));
     let arguments = ["--tls-cert", &certificate, "--tls-key", &key, "--http=tls:127.0.0.1:0", "-l", "127.0.0.1:0"];
     let daemon = Daemon::start(&arguments);
-    let name = daemon.names().iter().find(|name| name.starts_with("https://")).cloned().expect("its address");
+    let name = daemon.names().iter().find(|name| name.starts_with("https://")).cloned().expect("an HTTPS address");
     let url = format!("https://localhost:{}/jobs", port(name.trim_end_matches('/')));
     let server = daemon.address().to_string();
     assert_eq!(word(&server, &["put", "x"]).code, 0);

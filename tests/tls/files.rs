@@ -42,7 +42,7 @@ fn each_problem_has_its_own_message() {
     if nix::unistd::geteuid().is_root() {
         return;
     }
-    fs::set_permissions(folder.file("server.key"), fs::Permissions::from_mode(0o0)).expect("our file");
+    fs::set_permissions(folder.file("server.key"), fs::Permissions::from_mode(0o0)).expect("the key file");
     let ended = run(&[&tls[..], &["--tls-cert", &certificate, "--tls-key", &key]].concat());
     assert!(ended.code == 1 && ended.err.contains("Permission denied"), "{ended:?}");
 }
@@ -59,7 +59,7 @@ fn a_pipe_instead_of_a_file_blocks_nothing() {
         daemon.signal(Signal::SIGHUP);
         daemon.wait_log(&format!("{} cannot be read: not a regular file", path(&folder, name)));
         assert_eq!(
-            ask(&mut connect(&folder, &address(&daemon, ""), None), "list-tube-used").expect("it"),
+            ask(&mut connect(&folder, &address(&daemon, ""), None), "list-tube-used").expect("a reply"),
             "USING default"
         );
         let options = ["--tls-cert", &path(&folder, "server.pem"), "--tls-key", &path(&folder, "server.key")];
@@ -83,10 +83,14 @@ fn an_expired_certificate_causes_a_warning() {
 #[test]
 fn the_key_and_the_certificate_can_share_a_file() {
     let folder = folder();
-    let both = [fs::read(folder.file("server.pem")).expect("it"), fs::read(folder.file("server.key")).expect("it")];
+    let both =
+        [fs::read(folder.file("server.pem")).expect("a file"), fs::read(folder.file("server.key")).expect("a file")];
     fs::write(folder.file("both.pem"), both.concat()).expect("a file");
     let daemon = Daemon::start(&["-l", "tls:127.0.0.1:0", "--tls-cert", &path(&folder, "both.pem")]);
-    assert_eq!(ask(&mut connect(&folder, &address(&daemon, ""), None), "list-tube-used").expect("it"), "USING default");
+    assert_eq!(
+        ask(&mut connect(&folder, &address(&daemon, ""), None), "list-tube-used").expect("a reply"),
+        "USING default"
+    );
 }
 
 #[test]
@@ -95,7 +99,7 @@ fn sighup_loads_a_new_certificate_and_drops_no_connection() {
     let daemon = start(&folder, &[]);
     let at = address(&daemon, "");
     let mut old = connect(&folder, &at, None);
-    assert_eq!(ask(&mut old, "watch x").expect("an answer"), "WATCHING 2");
+    assert_eq!(ask(&mut old, "watch x").expect("a reply"), "WATCHING 2");
     // The new certificate is signed by another authority. Clients that trust only the old authority must refuse it. The
     // server must continue to serve existing connections.
     make(&folder, CertificateSpec { name: "new", by: "new", subject: "/CN=new", alternative: "", ..EC });
@@ -104,12 +108,12 @@ fn sighup_loads_a_new_certificate_and_drops_no_connection() {
     daemon.signal(Signal::SIGHUP);
     // The key file still belongs to the old certificate.
     daemon.wait_log("is not that of");
-    assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");
+    assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("a reply"), "USING default");
     replace(&folder.file("fresh.key"), &folder.file("server.key"));
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("configuration files reloaded");
     assert!(ask(&mut connect(&folder, &at, None), "list-tube-used").is_err());
     replace(&folder.file("new.pem"), &folder.file("ca.pem"));
-    assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");
-    assert_eq!(ask(&mut old, "watch y").expect("an answer"), "WATCHING 3");
+    assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("a reply"), "USING default");
+    assert_eq!(ask(&mut old, "watch y").expect("a reply"), "WATCHING 3");
 }

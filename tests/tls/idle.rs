@@ -65,7 +65,7 @@ fn process(server: &mut UnbufferedServerConnection, input: &mut Vec<u8>, output:
             ConnectionState::EncodeTlsData(mut data) => {
                 let begin = output.len();
                 output.resize(ROOM, 0);
-                let count = data.encode(&mut output[begin..]).expect("room");
+                let count = data.encode(&mut output[begin..]).expect("buffer space");
                 output.truncate(begin + count);
             }
             ConnectionState::TransmitTlsData(data) => data.done(),
@@ -91,20 +91,20 @@ fn held_by_the_library(folder: &Folder) -> u64 {
     let own = Arc::new(own);
     let name = ServerName::try_from("localhost").expect("a name");
     let mut client = ClientConnection::new(config(folder, None), name).expect("a session");
-    client.writer().write_all(b"list-tube-used\r\n").expect("room");
+    client.writer().write_all(b"list-tube-used\r\n").expect("buffer space");
     let (mut input, mut output) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
     let before = ALLOCATED.get();
     let mut server = Box::new(UnbufferedServerConnection::new(own.clone()).expect("a session"));
     let mut held = ALLOCATED.get().wrapping_sub(before);
     let mut received = 0;
     while client.wants_write() {
-        client.write_tls(&mut input).expect("room");
+        client.write_tls(&mut input).expect("buffer space");
         let before = ALLOCATED.get();
         received += process(&mut server, &mut input, &mut output);
         held = held.wrapping_add(ALLOCATED.get().wrapping_sub(before));
         let mut reply = output.as_slice();
         while !reply.is_empty() {
-            client.read_tls(&mut reply).expect("room");
+            client.read_tls(&mut reply).expect("buffer space");
             client.process_new_packets().expect("a correct server");
         }
         output.clear();
@@ -124,7 +124,7 @@ fn anonymous(daemon: &Daemon) -> u64 {
 fn per_connection<L: Read + Write>(daemon: &Daemon, link: impl Fn() -> L) -> (u64, u64) {
     let idle = || {
         let mut link = link();
-        assert_eq!(ask(&mut link, "list-tube-used").expect("an answer"), "USING default");
+        assert_eq!(ask(&mut link, "list-tube-used").expect("a reply"), "USING default");
         link
     };
     let mut observer = daemon.client();
@@ -160,7 +160,10 @@ fn idle_connections_use_the_documented_memory() {
     println!("TLS adds {added} bytes to {plain}, of which the library holds {library}; the server charges {charged}");
     let at_most = |measured, words| {
         let documented = documented("beanpole-access.7", words);
-        assert!((documented * 4 / 5..=documented).contains(&measured), "{measured}, documented as {documented}{words}");
+        assert!(
+            (documented * 4 / 5..=documented).contains(&measured),
+            "measured {measured}, documented as {documented}{words}"
+        );
     };
     at_most(added, " bytes more memory than an unencrypted connection");
     at_most(library, " bytes for the keys and the state of the session");

@@ -18,8 +18,8 @@ fn observed(folder: &Folder, memory: &str) -> Daemon {
 /// Completes a handshake and sends an incomplete record.
 fn half_record(folder: &Folder, at: &str) -> TcpStream {
     let mut client = connect(folder, at, None);
-    assert_eq!(ask(&mut client, "use a").expect("an answer"), "USING a");
-    client.conn.writer().write_all(&[b'x'; 16_000]).expect("room");
+    assert_eq!(ask(&mut client, "use a").expect("a reply"), "USING a");
+    client.conn.writer().write_all(&[b'x'; 16_000]).expect("buffer space");
     let mut record = Vec::new();
     client.conn.write_tls(&mut record).expect("a record");
     client.sock.write_all(&record[..record.len() - 1]).expect("a peer that reads");
@@ -53,8 +53,8 @@ fn records_and_handshakes_are_charged_as_they_arrive() {
     type Begin = fn(&Folder, &str) -> TcpStream;
     let cases: [(&str, Begin, usize); 3] = [
         ("half a record", half_record, 16_000),
-        ("half a greeting", |_, at| half_hello(at), 60_000),
-        ("a greeting", hello, 4_000),
+        ("half a ClientHello", |_, at| half_hello(at), 60_000),
+        ("a ClientHello", hello, 4_000),
     ];
     for (what, begin, least) in cases {
         let folder = folder();
@@ -75,18 +75,18 @@ fn connections_with_incomplete_records_are_closed_when_memory_is_short() {
     let mut observer = daemon.client();
     // The server must not close this connection, which uses little memory.
     let mut light = connect(&folder, &at, None);
-    assert_eq!(ask(&mut light, "use a").expect("an answer"), "USING a");
+    assert_eq!(ask(&mut light, "use a").expect("a reply"), "USING a");
     let holders: Vec<TcpStream> = (0..HOLDERS).map(|_| half_record(&folder, &at)).collect();
     let quarter = figure(&mut observer, "max-memory") / 4;
-    wait_until("some are dropped", || figure(&mut observer, "dropped-connections") > 0);
-    wait_until("what is held is within its part", || figure(&mut observer, "memory-buffers") <= quarter + (1 << 20));
+    wait_until("some connections are dropped", || figure(&mut observer, "dropped-connections") > 0);
+    wait_until("the buffers are within their share", || figure(&mut observer, "memory-buffers") <= quarter + (1 << 20));
     let dropped = figure(&mut observer, "dropped-connections");
-    assert!(dropped < HOLDERS as u64, "{dropped}: more than it took");
+    assert!(dropped < HOLDERS as u64, "all {dropped} connections were dropped");
     let logged = || daemon.log().matches("dropped, since memory is short").count() as u64;
-    wait_until("each of them is logged", || logged() >= dropped);
+    wait_until("each dropped connection is logged", || logged() >= dropped);
     for _ in 0..4000 {
-        observer.put(&[b'x'; 1000], 0, 0, 60).expect("a job that is taken");
+        observer.put(&[b'x'; 1000], 0, 0, 60).expect("an accepted job");
     }
-    assert_eq!(ask(&mut light, "list-tube-used").expect("an answer"), "USING a");
+    assert_eq!(ask(&mut light, "list-tube-used").expect("a reply"), "USING a");
     drop(holders);
 }
