@@ -75,7 +75,7 @@ fn every_test_that_a_target_names_exists() {
 }
 
 fn files(folder: &Path, found: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
+    for entry in fs::read_dir(folder).expect("a directory") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             files(&path, found);

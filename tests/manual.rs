@@ -53,7 +53,7 @@ fn heading<A>(opt: &Flag<A>) -> String {
 /// Returns the heading and the text of each option in the page.
 fn documented(page: &str) -> Vec<(String, String)> {
     let section = page.split(".Sh OPTIONS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("OPTIONS");
-    let items = section.split("\n.It ").skip(1).map(|item| item.split_once('\n').expect("a text behind a heading"));
+    let items = section.split("\n.It ").skip(1).map(|item| item.split_once('\n').expect("a text after the heading"));
     items.map(|(heading, text)| (heading.to_owned(), text.to_owned())).collect()
 }
 
@@ -118,7 +118,7 @@ fn the_man_page_has_every_default_and_bound() {
                 problems.push(format!("--{}: default {default}", opt.long));
             }
             if !text.contains("default") {
-                problems.push(format!("--{}: which is the default?", opt.long));
+                problems.push(format!("--{}: the text does not name the default", opt.long));
             }
         }
     }
@@ -156,7 +156,7 @@ fn the_man_page_has_every_statistic() {
     let mut stream = TcpStream::connect(server.address()).expect("a connection");
     stream.write_all(b"stats\r\nquit\r\n").expect("a connection");
     let mut reply = String::new();
-    stream.read_to_string(&mut reply).expect("an answer");
+    stream.read_to_string(&mut reply).expect("a reply");
     let keys = reply.lines().filter_map(|line| line.split_once(": ")).map(|(key, _)| key);
     let ours: Vec<&str> = keys.skip_while(|key| *key != "platform").skip(1).collect();
     assert_eq!(listed, ours);
@@ -178,7 +178,7 @@ fn the_help_matches_the_table() {
     let daemon::Ended { code, out: help, err } = daemon::run(&["-h"]);
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::ctl::usage()));
-    assert_eq!(help.lines().find(|line| line.len() > 100), None, "it fits 100 columns");
+    assert_eq!(help.lines().find(|line| line.len() > 100), None, "the help must fit in 100 columns");
     let options = usage();
     // If the name of an option is too long for its column, `--help` prints the help text on a separate line.
     let options = options.replace(&format!("\n{:33}", ""), " ");
@@ -211,7 +211,7 @@ fn the_readme_is_short_and_mentions_what_exists() {
     let mut problems = Vec::new();
     let lines = readme.lines().count();
     if lines > README_LINES {
-        problems.push(format!("{lines} lines"));
+        problems.push(format!("README.md has {lines} lines"));
     }
     for code in code(&readme) {
         let mut words = code.split(' ').peekable();
@@ -244,7 +244,7 @@ fn the_readme_is_short_and_mentions_what_exists() {
 }
 
 fn files(folder: &Path, found: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+    for entry in fs::read_dir(folder).expect("a directory").map(|entry| entry.expect("an entry").path()) {
         found.push(entry.display().to_string());
         if entry.is_dir() {
             files(&entry, found);
@@ -260,7 +260,7 @@ fn unit_words(unit: &str, key: &str) -> BTreeSet<String> {
 
 /// Starting a unit with `Conflicts=` stops the conflicting unit, even if a condition then prevents the start.
 #[test]
-fn no_unit_stops_another_one_with_jobs() {
+fn no_unit_conflicts_with_another_unit() {
     for unit in ["beanpole.service", "beanpole.socket", "beanstalkd.service", "beanstalkd.socket"] {
         assert!(unit_words(&format!("pkg/systemd/{unit}"), "Conflicts=").is_empty(), "{unit}");
     }
@@ -357,7 +357,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new(name: &str) -> Scratch {
         let path = std::env::temp_dir().join(format!("beanpole-manual-{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("a new folder");
+        fs::create_dir(&path).expect("a new directory");
         Scratch(path)
     }
 }
@@ -395,7 +395,8 @@ fn the_documented_segment_is_readable() {
 #[test]
 fn the_page_names_each_subcommand() {
     let page = read("man/beanpole.8");
-    let section = page.split(".Sh SUBCOMMANDS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("them");
+    let section =
+        page.split(".Sh SUBCOMMANDS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("SUBCOMMANDS");
     let documented: Vec<&str> =
         section.lines().filter_map(|line| line.strip_prefix(".Cm ")?.split(' ').next()).collect();
     assert_eq!(documented, beanpole::internals::ctl::SUBCOMMANDS.iter().map(|row| row.name).collect::<Vec<_>>());
@@ -456,7 +457,7 @@ fn conversations(text: &str) -> Vec<Vec<(bool, String)>> {
 }
 
 #[test]
-fn the_conversations_to_paste_work_as_shown() {
+fn documented_conversations_work_as_shown() {
     let mut commands = String::new();
     for file in ["README.md", "man/beanpole.8", "man/beanpole-beanstalk.7"] {
         for conversation in conversations(&read(file)) {
@@ -470,7 +471,7 @@ fn the_conversations_to_paste_work_as_shown() {
                     assert_eq!(client.line().expect("a reply"), line, "{file}");
                 }
             }
-            assert!(client.line().is_err(), "{file}: quit closes the connection");
+            assert!(client.line().is_err(), "{file}: quit must close the connection");
         }
     }
     let set_tubes: String =
@@ -499,10 +500,11 @@ fn the_readme_s_program_runs() {
     let readme = read("README.md");
     let shown = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let here = read("tests/manual.rs");
-    let body = here.split("fn example()").nth(1).and_then(|rest| rest.split("Ok(())").next()).expect("it");
+    let body =
+        here.split("fn example()").nth(1).and_then(|rest| rest.split("Ok(())").next()).expect("the example function");
     let squeezed = |text: &str| text.lines().map(str::trim).collect::<String>();
     let shown = shown.lines().filter(|line| !line.starts_with("use ")).collect::<Vec<_>>().join("\n");
-    assert!(squeezed(body).ends_with(&squeezed(&shown)), "the README shows another program:\n{shown}");
+    assert!(squeezed(body).ends_with(&squeezed(&shown)), "the README shows a different program:\n{shown}");
 }
 
 /// Returns the heading that the protocol's man page must have for a command.

@@ -46,7 +46,7 @@ impl Drop for Run {
 
 fn client(address: SocketAddr) -> Client {
     let mut found = None;
-    wait_until("it listens", || {
+    wait_until("the server listens", || {
         found = Client::connect(address).ok();
         found.is_some()
     });
@@ -55,7 +55,7 @@ fn client(address: SocketAddr) -> Client {
 
 fn original(address: SocketAddr, folder: &str) -> Option<Daemon> {
     if !Path::new(BEANSTALKD).exists() {
-        eprintln!("not tried: {BEANSTALKD} is not here");
+        eprintln!("skipped: {BEANSTALKD} is missing");
         return None;
     }
     let mut command = Command::new(BEANSTALKD);
@@ -76,7 +76,7 @@ fn migrating_in_place_and_back_keeps_every_job() {
     let block = &commands("FROM BEANSTALKD, IN PLACE")[0];
     let ours = Run::new(block, &variables(old.pid()));
     // The commands wait until the process of the old server no longer exists.
-    wait_until("the old one has ended", || !old.runs());
+    wait_until("the old server has exited", || !old.runs());
     let mut moved = client(address);
     assert_eq!(moved.peek(id).unwrap().body, b"hello");
     assert_eq!(moved.figure(&format!("stats-job {id}"), "pri").unwrap(), "7");
@@ -95,14 +95,14 @@ fn migrating_side_by_side_drains_the_old_server() {
     std::fs::create_dir(&dir).unwrap();
     let Some(old) = original(address, &dir) else { return };
     let id = client(address).put(b"hello", 7, 0, 60).unwrap();
-    let [start, count] = &commands("FROM BEANSTALKD, SIDE BY SIDE")[..] else { panic!("two blocks") };
+    let [start, count] = &commands("FROM BEANSTALKD, SIDE BY SIDE")[..] else { panic!("expected two code blocks") };
     let (start, drain) = start.trim().split_once('\n').expect("two commands");
     let variables =
         [("PORT", address.port().to_string()), ("NEW", new.port().to_string()), ("OLD", old.pid().to_string())];
     let ours = Run::new(start, &variables);
     client(new).put(b"new", 0, 0, 60).unwrap();
     drop(Run::new(drain, &variables).wait());
-    wait_until("it drains", || client(address).put(b"x", 0, 0, 60).is_err());
+    wait_until("the old server drains", || client(address).put(b"x", 0, 0, 60).is_err());
     if Command::new("nc").arg("-h").output().is_ok() {
         let mut shell = Command::new("sh");
         let out = shell.args(["-c", count]).envs(variables.iter().cloned()).output().unwrap();
@@ -111,7 +111,7 @@ fn migrating_side_by_side_drains_the_old_server() {
     }
     client(address).delete(id).unwrap();
     old.signal(Signal::SIGTERM);
-    wait_until("the old one has ended", || !old.runs());
+    wait_until("the old server has exited", || !old.runs());
     drop(ours);
 }
 

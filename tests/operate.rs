@@ -48,8 +48,8 @@ fn serve(folder: &Path) -> Daemon {
 fn the_documented_backup_can_be_restored() {
     let root = Folder::new();
     let copies = root.file("copies");
-    std::fs::create_dir(&copies).expect("a folder");
-    let [backup, restore, ..] = &commands(&root)[..] else { panic!("two blocks") };
+    std::fs::create_dir(&copies).expect("a directory");
+    let [backup, restore, ..] = &commands(&root)[..] else { panic!("expected two code blocks") };
     let folder = root.file("beanpole");
     let daemon = serve(&folder);
     let mut client = daemon.client();
@@ -57,10 +57,11 @@ fn the_documented_backup_can_be_restored() {
     // Creates 20 older backups. The commands must keep only the newest 14 backups, including the new one.
     let copies = copies.join("beanpole");
     for day in 1..=20 {
-        std::fs::create_dir_all(copies.join(format!("2001-01-{day:02}T000000"))).expect("a folder");
+        std::fs::create_dir_all(copies.join(format!("2001-01-{day:02}T000000"))).expect("a directory");
     }
     run(backup, &daemon);
-    let mut names: Vec<_> = std::fs::read_dir(&copies).expect("a folder").map(|one| one.unwrap().file_name()).collect();
+    let mut names: Vec<_> =
+        std::fs::read_dir(&copies).expect("a directory").map(|one| one.unwrap().file_name()).collect();
     names.sort();
     assert_eq!((names.len(), names[0].to_str()), (14, Some("2001-01-08T000000")));
     let later = client.put(b"later", 0, 0, 60).expect("a job");
@@ -70,7 +71,7 @@ fn the_documented_backup_can_be_restored() {
     let daemon = serve(&folder);
     let mut client = daemon.client();
     let found = kept.iter().filter(|id| client.peek(**id).is_ok_and(|job| job.body == b"kept")).count();
-    assert_eq!(found, 3, "the jobs are those of the backup");
+    assert_eq!(found, 3, "the jobs must be those of the backup");
     assert!(client.peek(later).is_err());
     let before = serve(&root.file("beanpole.before"));
     assert_eq!(before.client().peek(later).expect("a job").body, b"later");

@@ -36,7 +36,9 @@ fn table() -> Vec<Promise> {
     let rows = page.lines().filter(|line| line.starts_with("| P"));
     rows.map(|row| {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let &[number, title, enforced, tests, targets, rules] = cells.as_slice() else { panic!("cells of {row}") };
+        let &[number, title, enforced, tests, targets, rules] = cells.as_slice() else {
+            panic!("wrong number of cells: {row}")
+        };
         Promise {
             number: number.to_owned(),
             title: title.to_owned(),
@@ -51,7 +53,7 @@ fn table() -> Vec<Promise> {
 
 /// Calls `look` with the path and the text of each Rust file in `folder` and its subdirectories, except `target`.
 fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
-    for entry in fs::read_dir(folder).expect("a folder of the repository") {
+    for entry in fs::read_dir(folder).expect("a directory of the repository") {
         let path = entry.expect("an entry").path();
         if path.is_dir() && !path.ends_with("target") {
             each_source(&path, look);
@@ -98,7 +100,7 @@ fn citations() -> Citations {
                     .any(|line| line.contains("#[test]"));
                 (&mut found.tests, name.filter(|_| is_test).map(str::to_owned))
             };
-            let name = name.unwrap_or_else(|| panic!("{path}: {line}: cites above neither a file of src nor a test"));
+            let name = name.unwrap_or_else(|| panic!("{path}: {line}: neither in a file of src nor above a test"));
             for promise in promises {
                 kind.entry(promise).or_default().insert(name.clone());
             }
@@ -116,21 +118,21 @@ fn every_promise_is_cited_by_code_and_tests() {
     for row in &rows {
         let number = &row.number;
         assert!(!row.tests.is_empty() && !row.targets.is_empty(), "{number} has no test");
-        assert_eq!(found.files.get(number), Some(&row.enforced), "{number}: files that cite it, and the table");
+        assert_eq!(found.files.get(number), Some(&row.enforced), "{number}: the citing files differ from the table");
         let functions: BTreeSet<String> = row.tests.iter().filter(|name| !name.ends_with(".rs")).cloned().collect();
         assert_eq!(
             found.tests.get(number).cloned().unwrap_or_default(),
             functions,
-            "{number}: tests that cite it, and the table"
+            "{number}: the citing tests differ from the table"
         );
         for path in row.tests.difference(&functions) {
-            assert!(Path::new(path).exists(), "{number}: {path}");
+            assert!(Path::new(path).exists(), "{number}: {path} does not exist");
         }
     }
     let numbers: BTreeSet<&String> = rows.iter().map(|row| &row.number).collect();
     let known = |number: &&String| numbers.contains(number);
     let strange: Vec<&String> = found.files.keys().chain(found.tests.keys()).filter(|number| !known(number)).collect();
-    assert!(strange.is_empty(), "promises that the table does not have: {strange:?}");
+    assert!(strange.is_empty(), "promises missing from the table: {strange:?}");
 }
 
 #[test]
@@ -159,7 +161,7 @@ fn the_table_names_existing_targets_and_rules() {
         .collect();
     for row in table() {
         for target in &row.targets {
-            assert!(targets.contains(&format!("\n{target}: ")), "{}: make {target}", row.number);
+            assert!(targets.contains(&format!("\n{target}: ")), "{}: no target {target}", row.number);
         }
         for rule in &row.rules {
             let exists = judged.contains(rule) || rule == "counters" && judged.contains("counter ...");

@@ -28,7 +28,7 @@ const SEGMENT: u64 = 4096;
 
 fn versions() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
-        fs::read_dir(RELEASED).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+        fs::read_dir(RELEASED).expect("a directory").map(|entry| entry.expect("an entry").path()).collect();
     found.sort();
     found
 }
@@ -99,7 +99,7 @@ fn released_access_files_grant_the_same_rights() {
         let (file, rights) = (version.join("access"), text(version.join("rights")));
         for line in rights.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            let [question @ .., code] = &words[..] else { panic!("{line}") };
+            let [question @ .., code] = &words[..] else { panic!("malformed line: {line}") };
             let ended = run(&[&["check-access", file.to_str().expect("a name")], question].concat());
             assert_eq!(ended.code.to_string(), *code, "{}: {line}: {}{}", version.display(), ended.out, ended.err);
         }
@@ -109,7 +109,7 @@ fn released_access_files_grant_the_same_rights() {
 
 fn copy_of(folder: &Path) -> Folder {
     let copy = Folder::new();
-    fs::create_dir(copy.file("copy")).expect("a folder");
+    fs::create_dir(copy.file("copy")).expect("a directory");
     for entry in fs::read_dir(folder).expect("a binlog") {
         let path = entry.expect("an entry").path();
         fs::copy(&path, copy.file("copy").join(path.file_name().expect("a name"))).expect("a copy");
@@ -118,12 +118,12 @@ fn copy_of(folder: &Path) -> Folder {
 }
 
 #[test]
-#[ignore = "it writes a part of the source, before a release"]
+#[ignore = "writes files into the source tree before a release"]
 fn write() {
     let own = Path::new(RELEASED).join(env!("CARGO_PKG_VERSION"));
     let binlog = own.join("binlog");
     let _ = fs::remove_dir_all(&binlog);
-    fs::create_dir_all(&binlog).expect("a folder");
+    fs::create_dir_all(&binlog).expect("a directory");
     let server = serve(&binlog);
     fill(TcpStream::connect(server.address()).expect("a connection"));
     fs::write(own.join("export"), export(&server)).expect("a file");

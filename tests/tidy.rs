@@ -144,7 +144,7 @@ fn sources(folder: &str) -> Vec<Source> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(folder)];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+        for entry in fs::read_dir(&folder).expect("a directory").map(|entry| entry.expect("an entry").path()) {
             if entry.is_dir() {
                 folders.push(entry);
             } else if entry.extension().is_some_and(|extension| extension == "rs") {
@@ -258,7 +258,7 @@ fn every_lock_that_server_threads_share_has_a_rank() {
         for source in sources(folder).into_iter().filter(|source| !source.path.ends_with("shared/lock_order.rs")) {
             for (number, line) in statements(&source.text) {
                 if line.contains("parking_lot") || line.contains("std::sync::{Mutex") || line.contains("sync::Mutex") {
-                    problems.push(format!("{}:{number}: shared/lock_order.rs has it", source.path.display()));
+                    problems.push(format!("{}:{number}: use shared/lock_order.rs", source.path.display()));
                 }
             }
         }
@@ -276,7 +276,7 @@ fn nothing_needs_atomics_of_64_bits() {
                 && line.contains("std::sync::atomic")
                 && (line.contains("U64") || line.contains("I64"))
             {
-                problems.push(format!("{}:{number}: shared::atomic has it", source.path.display()));
+                problems.push(format!("{}:{number}: use shared::atomic", source.path.display()));
             }
         }
     }
@@ -368,9 +368,9 @@ fn architecture_shows_the_permitted_imports() {
         let mut may = may.to_vec();
         may.sort_unstable();
         let rule = if may.is_empty() { "nothing".to_owned() } else { may.join(", ") };
-        let documented = documented.unwrap_or("no row of its own").split(" (").next().expect("a first part");
+        let documented = documented.unwrap_or("no row").split(" (").next().expect("a first part");
         if documented != rule {
-            problems.push(format!("{component} may import {rule}, and ARCHITECTURE.md says: {documented}"));
+            problems.push(format!("{component} may import {rule}, but ARCHITECTURE.md says: {documented}"));
         }
     }
     complain(problems);
@@ -379,7 +379,7 @@ fn architecture_shows_the_permitted_imports() {
 /// Returns the path of a file's module below `src`. The path of a directory's main file is the path of the directory.
 fn module(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").with_extension("");
-    let name = if below.ends_with("mod") { below.parent().expect("a folder").to_owned() } else { below };
+    let name = if below.ends_with("mod") { below.parent().expect("a directory").to_owned() } else { below };
     name.to_string_lossy().into_owned()
 }
 
@@ -400,17 +400,21 @@ fn architecture_shows_the_files_of_the_engine() {
     let files: BTreeSet<String> =
         files.filter(|file| file.matches('/').count() == 2 && !file.starts_with("engine/tests")).collect();
     let folders: BTreeSet<String> = ENGINE.iter().map(|(name, _)| format!("engine/{name}.rs")).collect();
-    assert_eq!(shown, files.difference(&folders).cloned().collect(), "the tree of the engine and its files");
+    assert_eq!(
+        shown,
+        files.difference(&folders).cloned().collect(),
+        "the tree in ARCHITECTURE.md must show the files of the engine"
+    );
 }
 
 #[test]
-fn every_file_says_what_it_owns_and_is_short() {
+fn every_file_has_a_module_comment_and_is_short() {
     let mut problems = Vec::new();
     let all = FOLDERS.into_iter().flat_map(sources);
     for source in all {
         let path = source.path.display();
         if !source.text.starts_with("//! ") {
-            problems.push(format!("{path}: does not begin with its page"));
+            problems.push(format!("{path}: does not begin with a module comment"));
         }
         let length = source.code.lines().count();
         if length > MAX_FILE {

@@ -87,7 +87,7 @@ fn measurements_are_dated() {
                 words.windows(2).any(|pair| matches!(pair, ["was" | "were", "measured"] | ["a", "measurement"]));
             let is_year = |word: &&str| word.len() == 4 && word.starts_with("20") && word.parse::<u16>().is_ok();
             if is_measured && !words.iter().any(is_year) {
-                problems.push(format!("{}: when?{paragraph}", path.display()));
+                problems.push(format!("{}: undated measurement:{paragraph}", path.display()));
             }
         }
     }

@@ -17,8 +17,10 @@ const OWNED_BY_CALLERS: [&str; 3] = ["Flush", "MoveJobs", "Steps"];
 fn engine_fields() -> Vec<(String, String)> {
     let text = fs::read_to_string("src/engine/mod.rs").expect("the engine");
     let body = text.split("pub struct Engine {\n").nth(1).and_then(|rest| rest.split("\n}").next());
-    let fields =
-        body.expect("its fields").lines().filter_map(|line| line.trim().trim_end_matches(',').split_once(": "));
+    let fields = body
+        .expect("the fields of Engine")
+        .lines()
+        .filter_map(|line| line.trim().trim_end_matches(',').split_once(": "));
     fields.map(|(field, kind)| (field.to_owned(), kind.to_owned())).collect()
 }
 
@@ -95,7 +97,7 @@ fn files_of_the_engine_name_the_owners_they_touch() {
         let named = text.lines().find_map(|line| line.strip_prefix("//! Touches: ")?.strip_suffix('.'));
         let named: Vec<&str> = named.into_iter().flat_map(|names| names.split(", ")).collect();
         if touched != named {
-            problems.push(format!("{name}: touches {touched:?} and names {named:?}"));
+            problems.push(format!("{name}: touches {touched:?}, but names {named:?}"));
         }
     }
     complain(problems);

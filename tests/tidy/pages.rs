@@ -15,7 +15,7 @@ fn every_page_has_a_header_and_names_related_pages() {
         let title = format!(".Dt {} {section}", stem.to_uppercase());
         let header = [&title, ".Os beanpole", ".Sh NAME", &format!(".Nm {stem}")];
         if !page.starts_with(".Dd ") || !page.lines().skip(1).take(4).eq(header) {
-            problems.push(format!("{name}: another header than {header:?}"));
+            problems.push(format!("{name}: the header is not {header:?}"));
         }
         if !page.contains("\n.Sh SEE ALSO\n.Xr ") {
             problems.push(format!("{name}: no related pages"));
@@ -24,7 +24,7 @@ fn every_page_has_a_header_and_names_related_pages() {
             let mut words = other.split(' ');
             let file = format!("beanpole{}.{}", words.next().unwrap_or_default(), words.next().unwrap_or_default());
             if !names.contains(&file) || file == *name {
-                problems.push(format!("{name}: reference to {file}"));
+                problems.push(format!("{name}: invalid reference to {file}"));
             }
         }
     }

@@ -81,7 +81,7 @@ fn files(place: &Path) -> Vec<PathBuf> {
         let is_prose = place.extension().is_some_and(|kind| kinds.iter().any(|known| kind == *known));
         return if is_prose && !place.ends_with(file!()) { vec![place.to_owned()] } else { Vec::new() };
     }
-    let entries = fs::read_dir(place).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let entries = fs::read_dir(place).expect("a directory").map(|entry| entry.expect("an entry").path());
     entries.flat_map(|entry| files(&entry)).collect()
 }
 
