@@ -296,7 +296,7 @@ impl Call {
                 in_turns(engine, now, |engine| (engine.find_oldest(&mut find) == Progress::Done).then_some(()));
                 Answer::Ages(find.ages(now))
             }
-            _ => unreachable!("{self:?} is beanstalkd's"),
+            _ => unreachable!("{self:?} is handled by the caller"),
         }
     }
 
@@ -310,7 +310,7 @@ impl Call {
                 Answer::Set(engine.set_tube(client, tube.as_bytes(), settings.to_engine(), now))
             }
             Fail { client, job, pri, reason } => Answer::Failed(engine.fail(client, job, pri, reason.as_bytes(), now)),
-            _ => unreachable!("{self:?} is about jobs"),
+            _ => unreachable!("{self:?} does not concern settings"),
         }
     }
 
@@ -348,7 +348,7 @@ impl Call {
     fn verb_on_model(&self, model: &mut Model, engine: &Answer, now: Time) -> Answer {
         use Call::*;
         match *self {
-            Connect | Tick { .. } => unreachable!("not a verb with one answer of its own"),
+            Connect | Tick { .. } => unreachable!("`on_model` handles these calls"),
             Disconnect(client) => {
                 model.disconnect(client, now);
                 Answer::Nothing
@@ -423,12 +423,12 @@ impl Call {
             LimitTube(client, tube, limit) => Answer::Using(model.limit(client, tube, limit)),
             SetTube(client, tube, settings) => Answer::Set(model.set_tube(client, tube, settings, now)),
             Fail { client, job, pri, reason } => {
-                let Answer::Failed(engine) = *engine else { unreachable!("{engine:?} to {self:?}") };
+                let Answer::Failed(engine) = *engine else { unreachable!("unexpected answer {engine:?} to {self:?}") };
                 Answer::Failed(model.fail(client, job, (pri, reason), engine, now))
             }
             Wait { client, job, timeout } => Answer::End(model.wait_end(client, job, timeout, now)),
             Ages(tube) => Answer::Ages(model.ages(tube, now)),
-            _ => unreachable!("{self:?} is beanstalkd's"),
+            _ => unreachable!("{self:?} is handled by the caller"),
         }
     }
 }

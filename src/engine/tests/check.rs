@@ -38,16 +38,16 @@ impl Engine {
         assert_eq!(
             (self.store.jobs.ids.counted(), self.store.jobs.bodies.counted()),
             (self.store.jobs.len(), self.store.jobs.len()),
-            "every job has one id and one body"
+            "every job must have one ID and one body"
         );
         for (slot, job) in self.store.jobs.slots.iter() {
             assert_eq!(self.store.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
-            assert!(job.id.0 <= self.store.last_id, "{:?} was never given", job.id);
+            assert!(job.id.0 <= self.store.last_id, "{:?} was never assigned", job.id);
             let is_dead = job.state() == State::Buried && job.holder != NIL;
-            assert!(!is_dead || self.store.origins.name(job.holder).is_some(), "{:?} comes from a tube", job.id);
+            assert!(!is_dead || self.store.origins.name(job.holder).is_some(), "{:?} has no original tube", job.id);
             let has_holder = matches!(job.state(), State::Reserved | State::Scheduled) || is_dead;
-            assert_eq!(has_holder, job.holder != NIL, "{:?} has a holder", job.id);
-            assert!(job.state() == State::Ready || !job.has(JobFlag::InRun), "{:?} is in no run", job.id);
+            assert_eq!(has_holder, job.holder != NIL, "{:?} has the wrong holder", job.id);
+            assert!(job.state() == State::Ready || !job.has(JobFlag::InRun), "{:?} is not ready, but in a run", job.id);
         }
     }
 
@@ -89,7 +89,7 @@ impl Engine {
         self.check_queues(number, tube);
         let expect = |slot: u32, state: State| {
             let job = self.store.jobs.get(slot);
-            assert_eq!((job.tube, job.state()), (number, state), "{:?} stands in {name}", job.id);
+            assert_eq!((job.tube, job.state()), (number, state), "{:?} is in a queue of {name}", job.id);
         };
         for (large, queue) in [(false, Some(&tube.ready)), (true, tube.large.as_deref())] {
             for slot in queue.into_iter().flat_map(|queue| queue.iter(&self.store.jobs)) {
@@ -126,7 +126,7 @@ impl Engine {
         }
         let lives = number == DEFAULT_TUBE || tube.kept || tube.rules.is_some() || tube.using + tube.watching > 0;
         let lives = lives || counts.all() + counts.scheduled + counts.finished > 0;
-        assert!(lives, "tube {name} should be gone");
+        assert!(lives, "tube {name} must not exist");
     }
 
     /// Checks that no ready, delayed or buried job accepted by `counted` has an ID below the bound.
@@ -160,8 +160,8 @@ impl Engine {
             .map(|reserve_policy| queue_of(tube, reserve_policy));
         for watch in queues.into_iter().flat_map(|queue| queue.iter(&self.clients.watches)) {
             let watch = self.clients.watches.get(watch);
-            assert_eq!(watch.tube, number, "somebody stands in a tube that is not watched");
-            assert_ne!(watch.wait, 0, "somebody stands in a queue and does not know");
+            assert_eq!(watch.tube, number, "a watch is in the queue of another tube");
+            assert_ne!(watch.wait, 0, "a queued watch has no wait number");
         }
         assert_eq!(tube.pause.is_some(), self.tubes.paused.contains(&number), "a paused tube is listed");
         let is_closed = tube.pause.is_some() || self.is_exhausted(number);
@@ -190,38 +190,38 @@ impl Engine {
         let nothing_to_do =
             tube.closed || tube.first(ReservePolicy::Notified, &self.store.jobs).is_none() || tube.serving;
         let nothing_to_do = nothing_to_do || !self.has_waiting(&tube.idle);
-        assert!(nothing_to_do || somebody_active(), "a tube has a ready job, and all who could take it are idle");
+        assert!(nothing_to_do || somebody_active(), "a tube has a ready job, but all its workers are idle");
     }
 
     fn check_extras(&self) {
         let bound = self.store.jobs.slots.iter().filter(|(_, job)| job.is_bound()).count();
         let left = self.store.extras.table.items.iter().filter(|(number, _)| self.store.extras.is_left(*number));
         let left: Vec<(u32, usize)> = left.map(|(number, extras)| (number, extras.submitters())).collect();
-        assert_eq!(self.store.extras.table.items.len(), bound + left.len(), "all extras have their job");
+        assert_eq!(self.store.extras.table.items.len(), bound + left.len(), "all extras must belong to a job");
         for &(number, _) in &left {
             let notifies = |work: &Deferred| matches!(work, Deferred::Notify { extras, .. } if *extras == number);
-            assert!(self.agenda.deferred.iter().any(notifies), "those who wait by extras {number} will never be told");
+            assert!(self.agenda.deferred.iter().any(notifies), "clients of extras {number} are never notified");
         }
         let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
         for (slot, job) in self.store.jobs.slots.iter().filter(|(_, job)| job.is_bound()) {
             let number = self.store.extras.of(slot);
             let extras = self.store.extras.get(number);
-            assert_eq!(extras.slot, slot, "{:?} and its extras know each other", job.id);
+            assert_eq!(extras.slot, slot, "{:?} and its extras must refer to each other", job.id);
             attached += extras.submitters();
             let ends = extras.expires != Time::NEVER;
             let spared =
                 job.completion != CompletionPolicy::Keep && matches!(job.state(), State::Reserved | State::Buried);
             assert!(ends || extras.position == NIL, "{:?} has no time to live", job.id);
-            assert!(!ends || spared || extras.position != NIL, "{:?} would live for ever", job.id);
+            assert!(!ends || spared || extras.position != NIL, "{:?} would never expire", job.id);
             for client in self.store.extras.attached(number) {
-                assert!(self.clients.get(client).is_some(), "{:?} is awaited by nobody", job.id);
+                assert!(self.clients.get(client).is_some(), "{:?} is awaited by a missing client", job.id);
             }
-            assert!(job.state() != State::Finished || extras.submitters() == 0, "{:?} is over and awaited", job.id);
+            assert!(job.state() != State::Finished || extras.submitters() == 0, "{:?} is finished but awaited", job.id);
         }
         self.store.extras.check();
         assert_eq!(self.store.extras.attachments.0.len(), attached);
         let listed: usize = self.clients.iter().map(|(_, client)| client.attached.len()).sum();
-        assert_eq!(listed, attached, "clients know what they are attached to");
+        assert_eq!(listed, attached, "clients must list all their attachments");
     }
 
     /// Checks that lookups find the oldest job of each family, unless the family's key may be in too many tubes, and
@@ -240,13 +240,13 @@ impl Engine {
                 let slot = self.store.jobs.find(*id).expect("a job");
                 let is_shown = self.extras_at(slot).is_some_and(|extras| extras.hash == (family.0 >> 32) as u32);
                 let is_twin = self.store.twins.contains(&(family_key(family), *id));
-                assert_ne!(is_shown, is_twin, "{id:?} is found by its hash or as a twin");
+                assert_ne!(is_shown, is_twin, "{id:?} must be found by its hash or as a twin");
                 let is_first = position == 0 || self.store.jobs.len() as u64 > MAX_CHECKED && is_twin;
                 assert!(is_twin != (position == 0) || is_first, "{id:?} is not the oldest job that is found");
                 twins += usize::from(is_twin);
             }
         }
-        assert_eq!(self.store.twins.len(), twins, "no twin without its family");
+        assert_eq!(self.store.twins.len(), twins, "every twin must belong to a family");
     }
 
     fn check_client(&self, number: ClientId) {
@@ -262,28 +262,28 @@ impl Engine {
             for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease, ReservePolicy::Notified] {
                 let stands = queue_of(tube, reserve_policy).iter(&self.clients.watches).any(|other| other == watch);
                 let should = watched.wait != 0 && reserve_policy == client.reserve_policy;
-                assert_eq!(stands, should, "{number:?} knows where it stands");
+                assert_eq!(stands, should, "{number:?} is not in the queues that its watches name");
             }
             let must_stand =
                 (client.waits_for_job() || client.idle_state == IdleState::Idle) && client.search.is_none();
-            assert!(!must_stand || client.is_queued(watched), "{number:?} waits in all its tubes or none");
+            assert!(!must_stand || client.is_queued(watched), "{number:?} must wait in all its tubes or in none");
         }
         client.reserved().check(|slot| self.store.jobs.get(slot).position());
         if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
             let attached = self.store.extras.find_attached(waiting.outcome, &client.attached);
-            assert!(attached.is_some(), "{number:?} waits for the outcome of a job that does not know");
+            assert!(attached.is_some(), "{number:?} waits for a job without being attached to it");
         }
         for (key, slot) in client.reserved().iter() {
             let job = self.store.jobs.get(slot);
             assert_eq!((job.state(), job.holder, job.due_key()), (State::Reserved, number.0, key));
-            assert!(!job.has(JobFlag::Leaving), "{:?} is with a client that stays", job.id);
+            assert!(!job.has(JobFlag::Leaving), "{:?} is marked as leaving, but its client stays", job.id);
         }
         let Some(leaving) = &client.leaving else { return };
         leaving.check(|slot| self.store.jobs.get(slot).position());
         for ((pri, id), slot) in leaving.iter() {
             let job = self.store.jobs.get(slot);
             assert_eq!((job.state(), job.holder, job.pri, job.id), (State::Reserved, number.0, pri, id));
-            assert!(job.has(JobFlag::Leaving), "{:?} does not know that its holder has left", job.id);
+            assert!(job.has(JobFlag::Leaving), "{:?} is not marked as leaving", job.id);
         }
     }
 
@@ -295,7 +295,7 @@ impl Engine {
                 Deferred::Disconnect(client) => left.push(*client),
                 Deferred::Search(client) => searches.push(*client),
                 Deferred::Serve(tube) => serving.push(*tube),
-                Deferred::Notify { extras, .. } => assert!(self.store.extras.is_left(*extras), "they have a job again"),
+                Deferred::Notify { extras, .. } => assert!(self.store.extras.is_left(*extras), "the extras have a job"),
                 Deferred::Release(group) => releasing.push(*group),
                 Deferred::Buried(_) | Deferred::LongCommand(_) => {}
             }
@@ -308,11 +308,11 @@ impl Engine {
         }
         for (number, group) in self.store.groups.table.items.iter() {
             let goes_on = group.releasing && releasing.contains(&number);
-            assert!(goes_on || self.store.groups.next_ended(number).is_none(), "jobs would be held for ever");
+            assert!(goes_on || self.store.groups.next_ended(number).is_none(), "jobs would be held forever");
         }
         for (number, tube) in self.tubes.iter().filter(|(_, tube)| tube.serving) {
             let name = String::from_utf8_lossy(&tube.name);
-            assert!(serving.contains(&self.tubes.handle(number)), "those who wait in tube {name} are not served again");
+            assert!(serving.contains(&self.tubes.handle(number)), "clients waiting in tube {name} are never served");
         }
     }
 
@@ -329,7 +329,7 @@ impl Engine {
         expect(TimerKey::Schedules, self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at));
         expect(TimerKey::Keys, self.store.ended_keys.next_end());
         expect(TimerKey::Extras, self.store.extras.ends.first().map_or(Time::NEVER, |(at, _)| at));
-        assert_eq!(self.agenda.deadlines.heap.len(), timed, "nobody else has a deadline");
+        assert_eq!(self.agenda.deadlines.heap.len(), timed, "every deadline must have an owner");
         self.agenda.deadlines.check();
     }
 
@@ -367,7 +367,7 @@ impl Engine {
         let leaving = |client: &ClientState| client.leaving.as_ref().map_or(0, |leaving| leaving.len());
         let held: usize = self.clients.iter().map(|(_, client)| client.reserved().len() + leaving(client)).sum();
         assert_eq!(self.clients.leaving, self.clients.iter().filter(|(_, client)| client.leaving.is_some()).count());
-        assert_eq!(held as u64, counts.reserved, "every reserved job is with its holder");
+        assert_eq!(held as u64, counts.reserved, "every reserved job must be in its holder's queue");
         let count = |test: fn(&ClientState) -> bool| self.clients.iter().filter(|(_, client)| test(client)).count();
         assert_eq!(self.clients.producers, count(|client| client.producer));
         assert_eq!(self.clients.workers, count(|client| client.worker));
@@ -376,14 +376,14 @@ impl Engine {
         for (number, client) in self.clients.iter() {
             let opener = self.clients.handle(number);
             let opened = self.tubes.iter().filter(|(_, tube)| tube.opener == Some(opener)).count();
-            assert_eq!(client.opened as usize, opened, "{number:?} knows how many tubes it has opened");
+            assert_eq!(client.opened as usize, opened, "{number:?} has the wrong count of opened tubes");
         }
         assert!(
             self.tubes.paused.iter().all(|&number| self.tubes.table.items.try_get(number).is_some()),
-            "a tube that is gone is paused"
+            "a removed tube is paused"
         );
         let watches: usize = self.clients.iter().map(|(_, client)| client.watched.len()).sum();
-        assert_eq!(self.clients.watches.len(), watches, "no watch without its client");
+        assert_eq!(self.clients.watches.len(), watches, "every watch must belong to a client");
         for (number, tube) in self.tubes.iter() {
             let using = self.clients.iter().filter(|(_, client)| client.used == number).count();
             let contains = |client: &ClientState| client.watched.contains(number, &self.clients.watches);
@@ -405,16 +405,16 @@ impl Engine {
             let mut counts = [0; State::UNFINISHED.len()];
             members.for_each(|(_, job)| counts[job.state() as usize] += 1);
             assert_eq!(group.members, counts, "the members of a group");
-            assert!(group.size() > 0 || group.waiting() > 0, "a group should be gone");
-            assert!(group.count.created_at <= group.count.complete_to, "a group was complete before it was there");
+            assert!(group.size() > 0 || group.waiting() > 0, "an unused group must not exist");
+            assert!(group.count.created_at <= group.count.complete_to, "a group was complete before its creation");
             waits += group.waiting();
         }
         let mut found = 0;
         for (slot, job) in self.store.jobs.slots.iter() {
             let own = groups.waits_of(slot).count();
             let is_tied = own > 0 || groups.of_member(slot).next().is_some() || job.state() == State::Scheduled;
-            assert_eq!(job.is_tied(), is_tied, "{:?} knows whether it is tied", job.id);
-            assert_eq!(job.state() == State::Held, own > 0, "{:?} is held if it waits", job.id);
+            assert_eq!(job.is_tied(), is_tied, "{:?} has the wrong tie flag", job.id);
+            assert_eq!(job.state() == State::Held, own > 0, "{:?} must be held while it waits", job.id);
             assert!(groups.waits_of(slot).all(|wait| wait.slot == slot), "{:?} and its waits", job.id);
             found += own;
         }
@@ -425,12 +425,12 @@ impl Engine {
         let mut members = 0;
         for (number, lane) in self.store.lanes.lanes.iter() {
             let shared = self.store.lanes.keys.get(lane.shared);
-            assert!(shared.lanes.contains(&number), "a lane is its key's");
+            assert!(shared.lanes.contains(&number), "a lane must be in its key's list");
             let ready = lane.parked.in_order(&self.store.jobs).map(|slot| self.store.jobs.get(slot).ready_key());
             let keys: Vec<_> = ready.collect();
             assert!(keys.is_sorted(), "parked jobs are out of order");
             if lane.exposed != NIL {
-                assert!(!shared.blocked, "a job that may not be reserved stands in its tube's queue");
+                assert!(!shared.blocked, "a job that must not be reserved is in its tube's queue");
                 let first = self.store.jobs.get(lane.exposed).ready_key();
                 assert!(keys.first().is_none_or(|next| first < *next), "the wrong job of a lane is in the queue");
             } else {
@@ -445,7 +445,7 @@ impl Engine {
             reserved += u32::from(job.state() == State::Reserved);
             assert_eq!(self.store.lanes.lanes.get(lane).tube, job.tube, "{:?} is in a lane of its tube", job.id);
         }
-        assert_eq!(members, found, "every member of a lane is there");
+        assert_eq!(members, found, "the member counts of the lanes");
         let counted: u32 = self.store.lanes.keys.items.iter().map(|(_, shared)| shared.reserved).sum();
         assert_eq!(counted, reserved, "every reserved job with a bound is counted");
     }

@@ -65,7 +65,7 @@ fn immediate_answer(client: ClientId, events: &mut Vec<Event>, engine: &Engine) 
             Answer::Job(job, body)
         }
         Event::NoJob { why, .. } => Answer::NoJob(why),
-        other => panic!("{other:?} for a client that asked for a job"),
+        other => panic!("unexpected event for a client that requested a job: {other:?}"),
     }
 }
 

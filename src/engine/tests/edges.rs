@@ -21,12 +21,12 @@ fn take(engine: &mut Engine, client: ClientId) -> Option<JobId> {
 }
 
 #[test]
-fn jobs_without_a_name_are_the_same_if_their_bodies_are_and_not_if_they_are_equally_long() {
+fn unnamed_jobs_join_only_if_their_bodies_are_equal() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let mut submit = |body: &[u8]| {
         let options = JobOptions { dedup_key: DedupKey::Body(None), ..JobOptions::default() };
-        engine.submit(client, b"t", job(body), options, NOW).expect("room")
+        engine.submit(client, b"t", job(body), options, NOW).expect("memory")
     };
     let first = submit(b"one");
     let second = submit(b"two");
@@ -36,7 +36,7 @@ fn jobs_without_a_name_are_the_same_if_their_bodies_are_and_not_if_they_are_equa
 }
 
 #[test]
-fn one_name_may_be_in_many_tubes_but_not_in_more_than_a_search_passes() {
+fn one_name_can_be_in_a_limited_number_of_tubes() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let mut submit = |place: usize| {
@@ -44,30 +44,30 @@ fn one_name_may_be_in_many_tubes_but_not_in_more_than_a_search_passes() {
         engine.submit(client, &name_of(place), job(b"x"), options, NOW)
     };
     let looks = MAX_CHECKED as usize;
-    let first = submit(0).expect("the first");
+    let first = submit(0).expect("the first job");
     for place in 1..=looks {
-        assert!(!submit(place).expect("room").joined, "{place}");
+        assert!(!submit(place).expect("memory").joined, "{place}");
     }
     assert_eq!(submit(looks + 1), Err(Refused::OutOfMemory));
-    assert!(submit(looks).expect("the one there").joined);
+    assert!(submit(looks).expect("the existing job").joined);
     let mut search = NameSearch::default();
     assert_eq!(engine.find_name(b"same", |_| true, &mut search, &mut Steps::new(0)), Progress::Done);
     assert_eq!(search.found, Some(first.id));
 }
 
 #[test]
-fn very_many_buried_jobs_with_a_name_do_not_refuse_another() {
+fn many_buried_jobs_with_a_name_do_not_prevent_another() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     for _ in 0..=MAX_CHECKED + 1 {
         let options = JobOptions { dedup_key: DedupKey::Name(b"same".as_slice().into()), ..JobOptions::default() };
-        let Submitted { id, joined } = engine.submit(client, b"t", job(b"x"), options, NOW).expect("room");
+        let Submitted { id, joined } = engine.submit(client, b"t", job(b"x"), options, NOW).expect("memory");
         assert!(!joined && engine.reserve_job(client, id, NOW).is_some() && engine.bury(client, id, 1, NOW));
     }
 }
 
 #[test]
-fn a_tag_s_key_may_be_in_no_more_tubes_either() {
+fn one_idempotency_key_can_be_in_a_limited_number_of_tubes() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let mut put = |place: usize| {
@@ -85,12 +85,12 @@ fn a_tag_s_key_may_be_in_no_more_tubes_either() {
 }
 
 #[test]
-fn large_jobs_take_their_turn_among_the_others() {
+fn large_jobs_are_ordered_among_other_jobs() {
     for (large, small) in [(1, 2), (2, 1)] {
         let mut engine = Engine::new(Limits { largest_leased: 3, ..Limits::NONE });
         let client = engine.connect();
-        let of_large = engine.put(client, NewJob { pri: large, ..job(b"large") }, NOW).expect("room");
-        let of_small = engine.put(client, NewJob { pri: small, ..job(b"x") }, NOW).expect("room");
+        let of_large = engine.put(client, NewJob { pri: large, ..job(b"large") }, NOW).expect("memory");
+        let of_small = engine.put(client, NewJob { pri: small, ..job(b"x") }, NOW).expect("memory");
         let order = [take(&mut engine, client), take(&mut engine, client)];
         let expected = if large < small { [of_large, of_small] } else { [of_small, of_large] };
         assert_eq!(order, expected.map(Some));
@@ -102,7 +102,7 @@ fn a_short_list_costs_a_step_for_each_job() {
     const JOBS: u64 = 20;
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
-    let ids: Vec<JobId> = (0..JOBS).map(|_| engine.put(client, job(b"x"), NOW).expect("room")).collect();
+    let ids: Vec<JobId> = (0..JOBS).map(|_| engine.put(client, job(b"x"), NOW).expect("memory")).collect();
     engine.grant_steps(u64::MAX);
     let mut page = IdPage::new(b"default".as_slice().into(), State::Ready, 0, 100);
     assert_eq!(engine.list_ids(&mut page, |_| true), Some((Progress::Done, ids)));
@@ -110,12 +110,12 @@ fn a_short_list_costs_a_step_for_each_job() {
 }
 
 #[test]
-fn large_jobs_are_served_one_after_the_other_and_to_nobody_who_leases() {
+fn large_jobs_are_reserved_in_order_and_never_leased() {
     let mut engine = Engine::new(Limits { largest_leased: 3, ..Limits::NONE });
     let holder = engine.connect();
-    let ids: Vec<JobId> = (0..3).map(|_| engine.put(holder, job(b"large"), NOW).expect("room")).collect();
+    let ids: Vec<JobId> = (0..3).map(|_| engine.put(holder, job(b"large"), NOW).expect("memory")).collect();
     let leaser = engine.connect_as(ReservePolicy::Lease);
-    engine.watch(leaser, b"default", NOW).expect("room");
+    engine.watch(leaser, b"default", NOW).expect("memory");
     assert_eq!(take(&mut engine, leaser), None);
     for id in &ids {
         assert_eq!(take(&mut engine, holder), Some(*id));
@@ -127,7 +127,7 @@ fn large_jobs_are_served_one_after_the_other_and_to_nobody_who_leases() {
 }
 
 #[test]
-fn places_that_count_no_longer_cost_steps_when_they_are_passed() {
+fn skipping_stale_waits_costs_steps() {
     const CLIENTS: u64 = 50;
     let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
     let wait = Span::from_secs(1);
@@ -145,8 +145,8 @@ fn places_that_count_no_longer_cost_steps_when_they_are_passed() {
     assert!(matches!(engine.reserve(worker, None, later), Reserve::Waiting));
     let producer = engine.connect();
     engine.grant_steps(CLIENTS / 2);
-    let id = engine.put(producer, job(b"x"), later).expect("room");
-    assert!(engine.has_deferred() && engine.take_event().is_none(), "the rest is for another turn");
+    let id = engine.put(producer, job(b"x"), later).expect("memory");
+    assert!(engine.has_deferred() && engine.take_event().is_none(), "the rest must wait for another turn");
     while engine.has_deferred() {
         engine.grant_steps(CLIENTS / 2);
         engine.go_on(later);
@@ -164,7 +164,7 @@ fn falling_asleep() -> (Engine, ClientId, ClientId) {
     let producer = engine.connect();
     let worker = engine.connect_as(ReservePolicy::Notified);
     for place in 0..TUBES {
-        engine.watch(worker, &name_of(place), NOW).expect("room");
+        engine.watch(worker, &name_of(place), NOW).expect("memory");
     }
     engine.grant_steps(5);
     assert!(!engine.sleep(worker, NOW) && engine.has_deferred());
@@ -172,13 +172,13 @@ fn falling_asleep() -> (Engine, ClientId, ClientId) {
 }
 
 #[test]
-fn a_worker_that_grabs_in_the_middle_of_falling_asleep_looks_at_every_tube() {
+fn a_worker_that_grabs_while_becoming_idle_searches_every_tube() {
     let (mut engine, producer, worker) = falling_asleep();
     engine.grant_steps(5);
     engine.go_on(NOW);
     engine.grant_steps(u64::MAX);
-    let id = engine.put_into(producer, &name_of(TUBES - 1), job(b"x"), NOW).expect("room");
-    assert!(engine.take_event().is_none(), "it does not stand there yet");
+    let id = engine.put_into(producer, &name_of(TUBES - 1), job(b"x"), NOW).expect("memory");
+    assert!(engine.take_event().is_none(), "the worker is not in the queue yet");
     match engine.grab(worker, NOW) {
         Grab::Job(job) => assert_eq!(job.id(), id),
         other => panic!("{other:?}"),
@@ -189,13 +189,13 @@ fn a_worker_that_grabs_in_the_middle_of_falling_asleep_looks_at_every_tube() {
 }
 
 #[test]
-fn a_lease_pays_for_each_name_that_it_looks_up_and_for_each_tube_that_it_watches() {
+fn a_lease_costs_steps_for_each_name_and_each_watched_tube() {
     let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
     let client = engine.connect_as(ReservePolicy::Lease);
     let mut steps = |names: &[u8]| {
         engine.grant_steps(u64::MAX);
         let progress = engine.watch_only(client, &mut WantedTubes::new(names.into()), NOW);
-        assert_eq!(progress.expect("room"), Progress::Done);
+        assert_eq!(progress.expect("memory"), Progress::Done);
         engine.steps().used()
     };
     let of_one = steps(b"a");
@@ -212,7 +212,7 @@ fn a_restored_queue_uses_the_same_memory() {
     let client = engine.connect();
     for completion in [CompletionPolicy::Drop, CompletionPolicy::Tell, CompletionPolicy::Keep] {
         let options = JobOptions { completion, ..JobOptions::default() };
-        engine.submit(client, b"t", job(b"x"), options, NOW).expect("room");
+        engine.submit(client, b"t", job(b"x"), options, NOW).expect("memory");
     }
     let mut restored = Engine::new(Limits::NONE);
     for job in engine.jobs() {
@@ -240,44 +240,44 @@ fn memory_of_connections_is_not_available_for_jobs() {
 }
 
 #[test]
-fn a_tube_notifies_again_only_if_somebody_is_left_to_notify() {
+fn a_tube_notifies_again_only_if_workers_are_left_to_notify() {
     let mut engine = Engine::new(Limits { wakeups: 1, ..Limits::NONE });
     let producer = engine.connect();
     let workers: Vec<ClientId> = (0..2).map(|_| engine.connect_as(ReservePolicy::Notified)).collect();
     for &worker in &workers[..1] {
-        engine.watch(worker, b"default", NOW).expect("room");
+        engine.watch(worker, b"default", NOW).expect("memory");
         assert!(!engine.sleep(worker, NOW));
     }
-    engine.put(producer, job(b"x"), NOW).expect("room");
+    engine.put(producer, job(b"x"), NOW).expect("memory");
     assert!(engine.take_event().is_some() && engine.take_event().is_none());
     assert_eq!(engine.next_deadline(), Time::NEVER);
     // One worker will be notified, and the other worker will stay idle.
     for &worker in &workers {
         assert!(matches!(engine.grab(worker, NOW), Grab::Job(_) | Grab::NoJob));
-        engine.watch(worker, b"default", NOW).expect("room");
+        engine.watch(worker, b"default", NOW).expect("memory");
         assert!(!engine.sleep(worker, NOW));
     }
-    engine.put(producer, job(b"x"), NOW).expect("room");
+    engine.put(producer, job(b"x"), NOW).expect("memory");
     assert!(engine.take_event().is_some() && engine.take_event().is_none());
     let again = engine.next_deadline();
     assert!(NOW < again && again < Time::NEVER);
     // Another put does not delay the scheduled notification.
-    engine.put(producer, job(b"x"), NOW + Span::from_nanos(1)).expect("room");
+    engine.put(producer, job(b"x"), NOW + Span::from_nanos(1)).expect("memory");
     assert_eq!(engine.next_deadline().min(again), engine.next_deadline());
     engine.check();
 }
 
 #[test]
-fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
+fn giving_back_jobs_in_few_steps_visits_each_about_once() {
     const JOBS: u64 = 200;
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     for place in 0..JOBS {
         let tube: &[u8] = if place % 2 == 0 { b"kept" } else { b"lost" };
-        engine.put_into(client, tube, job(b"x"), NOW).expect("room");
+        engine.put_into(client, tube, job(b"x"), NOW).expect("memory");
     }
     for tube in [b"kept", b"lost"] {
-        engine.watch(client, tube, NOW).expect("room");
+        engine.watch(client, tube, NOW).expect("memory");
     }
     // The times to run end in a different order than the reservations began.
     for place in 0..JOBS {
@@ -293,7 +293,7 @@ fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
             break;
         }
     }
-    assert!(turns > 4, "the work of {JOBS} jobs is not done in {turns} turns");
+    assert!(turns > 4, "{turns} turns are too few for {JOBS} jobs");
     assert!(used <= 2 * JOBS * super::super::data::MOVE, "{used} steps");
     engine.grant_steps(u64::MAX);
     engine.check();
@@ -303,7 +303,7 @@ fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
 fn a_sleeper_is_notified_of_a_job_that_came_before_its_place_in_the_queue() {
     let (mut engine, producer, worker) = falling_asleep();
     engine.grant_steps(u64::MAX);
-    let id = engine.put_into(producer, &name_of(TUBES - 1), job(b"x"), NOW).expect("room");
+    let id = engine.put_into(producer, &name_of(TUBES - 1), job(b"x"), NOW).expect("memory");
     while engine.has_deferred() {
         engine.go_on(NOW);
     }
@@ -315,11 +315,11 @@ fn a_sleeper_is_notified_of_a_job_that_came_before_its_place_in_the_queue() {
 }
 
 #[test]
-fn all_who_wait_for_a_job_hear_that_it_is_set_aside_if_some_in_another_turn() {
+fn all_clients_waiting_for_a_job_are_notified_of_its_burial_in_turns() {
     const WAITING: usize = 10;
     let mut engine = Engine::new(Limits::NONE);
     let holder = engine.connect();
-    let id = engine.put(holder, job(b"x"), NOW).expect("room");
+    let id = engine.put(holder, job(b"x"), NOW).expect("memory");
     assert_eq!(take(&mut engine, holder), Some(id));
     for _ in 0..WAITING {
         let client = engine.connect();
@@ -352,7 +352,7 @@ fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
         let concurrency = (place > 15).then(|| (b"k".as_slice().into(), 1));
         let options = JobOptions { concurrency, ..JobOptions::default() };
         let submitted = engine.submit(client, b"default", NewJob { delay, ..job(b"x") }, options, NOW);
-        let id = submitted.expect("room").id;
+        let id = submitted.expect("memory").id;
         if delay == Span::ZERO { &mut ready } else { &mut delayed }.push(id);
     }
     for (state, ids) in [(State::Ready, &ready), (State::Delayed, &delayed)] {
@@ -364,7 +364,7 @@ fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
                 match engine.jobs_of(b"default", &mut page) {
                     Page::Jobs(jobs) => break jobs.iter().map(|job| job.id()).collect(),
                     Page::More => {}
-                    Page::NotFound => panic!("there is such a tube"),
+                    Page::NotFound => panic!("the tube exists"),
                 }
             };
             assert_eq!(found, *ids, "{state:?} in {steps} steps");
@@ -377,7 +377,7 @@ fn a_client_that_waits_for_an_end_is_notified_of_a_burial_when_it_is_durable() {
     let mut engine = Engine::new(Limits::NONE);
     engine.keep_changes();
     let client = engine.connect();
-    let id = engine.put(client, job(b"x"), NOW).expect("room");
+    let id = engine.put(client, job(b"x"), NOW).expect("memory");
     assert_eq!(take(&mut engine, client), Some(id));
     assert!(engine.bury(client, id, 1, NOW));
     while engine.take_change().is_some() {}
@@ -389,7 +389,7 @@ fn a_client_that_waits_for_an_end_is_notified_of_a_burial_when_it_is_durable() {
 fn logged_beside(engine: &mut Engine, body_and_tube: usize) -> usize {
     let mut changes = std::iter::from_fn(|| engine.take_change());
     let slot = changes.find_map(|change| if let Change::Put(slot) = change { Some(slot) } else { None });
-    engine.logged_size(slot.expect("a job was put")) - body_and_tube
+    engine.logged_size(slot.expect("a put")) - body_and_tube
 }
 
 #[test]
@@ -397,12 +397,12 @@ fn the_log_counts_the_options_of_a_job_that_has_some() {
     let mut engine = Engine::new(Limits::NONE);
     engine.keep_changes();
     let client = engine.connect();
-    engine.put(client, job(b"body"), NOW).expect("room");
+    engine.put(client, job(b"body"), NOW).expect("memory");
     assert_eq!(logged_beside(&mut engine, b"default".len() + b"body".len()), 0);
     for completion in [CompletionPolicy::Drop, CompletionPolicy::Keep] {
         let dedup_key = DedupKey::Name(b"name".as_slice().into());
         let options = JobOptions { completion, dedup_key, ..JobOptions::default() };
-        engine.submit(client, format!("{completion:?}").as_bytes(), job(b"body"), options, NOW).expect("room");
+        engine.submit(client, format!("{completion:?}").as_bytes(), job(b"body"), options, NOW).expect("memory");
         let beside = logged_beside(&mut engine, b"Drop".len() + b"body".len());
         assert_eq!(beside, OPTIONS_SIZE + b"name".len(), "{completion:?}");
     }
@@ -440,13 +440,13 @@ fn the_jobs_of_two_tubes_are_added_state_by_state() {
 /// If keys are unique per tube, clients of one tube cannot block or find the keys of another tube, or cause their
 /// refusal.
 #[test]
-fn keys_of_a_tube_are_no_business_of_other_tubes() {
+fn keys_of_a_tube_do_not_affect_other_tubes() {
     let mut engine = Engine::new(Limits { keys_per_tube: true, ..Limits::NONE });
     let client = engine.connect();
     let name: Name = b"same".as_slice().into();
     let mut ids = Vec::new();
     for place in 0..=MAX_CHECKED as usize + 1 {
-        engine.use_tube(client, &name_of(place)).expect("room");
+        engine.use_tube(client, &name_of(place)).expect("memory");
         let (dedup_key, concurrency) = (DedupKey::Name(name.clone()), Some((name.clone(), 1)));
         let options = JobOptions { dedup_key, concurrency, ..JobOptions::default() };
         let tags = Tags { options, ..Tags::default() };
@@ -458,7 +458,7 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
     // At most one job per tube can be reserved at a time.
     let worker = engine.connect();
     for place in 0..100 {
-        engine.watch(worker, &name_of(place), NOW).expect("room");
+        engine.watch(worker, &name_of(place), NOW).expect("memory");
     }
     for _ in 0..100 {
         assert!(take(&mut engine, worker).is_some());
@@ -485,7 +485,7 @@ fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
         engine.put_tagged(client, job(b"x"), Tags { tube: Some(tube.into()), options, ..Tags::default() }, NOW)
     };
     let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
-    engine.set_tube(client, b"mail", settings, NOW).expect("room");
+    engine.set_tube(client, b"mail", settings, NOW).expect("memory");
     let letters = [0, 1].map(|_| {
         let Ok(Tagged::New(id)) = put(&mut engine, b"mail") else { panic!("no job") };
         assert!(engine.reserve_job(client, id, NOW).is_some() && engine.fail(client, id, 5, b"", NOW).is_some());
@@ -513,7 +513,7 @@ fn without_memory_only_dead_letters_with_different_keys_are_kicked() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
-    engine.set_tube(client, b"mail", settings, NOW).expect("room");
+    engine.set_tube(client, b"mail", settings, NOW).expect("memory");
     let letters = [b"same", b"else", b"same"].map(|key| {
         let options = JobOptions { dedup_key: DedupKey::Name(key.as_slice().into()), ..JobOptions::default() };
         let tags = Tags { tube: Some(b"mail".as_slice().into()), options, ..Tags::default() };
@@ -534,17 +534,17 @@ fn without_memory_only_dead_letters_with_different_keys_are_kicked() {
 
 /// A submission with the key of buried jobs creates a new job, however many buried jobs have the key.
 #[test]
-fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
+fn buried_jobs_with_a_key_do_not_prevent_another_job() {
     for dedup_key in [DedupKey::Name(b"same".as_slice().into()), DedupKey::Body(None)] {
         let mut engine = Engine::new(Limits::NONE);
         let client = engine.connect();
-        engine.watch(client, b"t", NOW).expect("room");
+        engine.watch(client, b"t", NOW).expect("memory");
         let mut buried = Vec::new();
         for round in 0..=MAX_CHECKED + 2 {
             let options = JobOptions { dedup_key: dedup_key.clone(), ..JobOptions::default() };
-            let new = engine.submit(client, b"t", job(b"x"), options.clone(), NOW).expect("room");
+            let new = engine.submit(client, b"t", job(b"x"), options.clone(), NOW).expect("memory");
             assert!(!new.joined, "{round}");
-            assert!(engine.submit(client, b"t", job(b"x"), options, NOW).expect("room").joined, "{round}");
+            assert!(engine.submit(client, b"t", job(b"x"), options, NOW).expect("memory").joined, "{round}");
             let id = take(&mut engine, client).expect("the job");
             assert!(engine.bury(client, id, 0, NOW), "{round}");
             buried.push(id);

@@ -233,7 +233,7 @@ impl Model {
 impl Model {
     /// No other client may have the number `id`.
     pub fn connect(&mut self, id: ClientId) {
-        assert!(self.client(id).is_none(), "{id:?} is somebody else");
+        assert!(self.client(id).is_none(), "{id:?} is already in use");
         self.total_connections += 1;
         let watched = vec!["default"];
         let connection = self.total_connections as u32;
@@ -396,7 +396,7 @@ impl Model {
 
     /// Requests a job. The order of precedence is: an available job, DEADLINE_SOON, a timeout.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Outcome {
-        assert!(!self.is_waiting(client), "{client:?} waits already");
+        assert!(!self.is_waiting(client), "{client:?} is already waiting");
         self.client_mut(client).worker = true;
         self.take_ended(client, now);
         if let Some(id) = self.best_for(client) {

@@ -36,7 +36,7 @@ fn very_many_clients_receive_reports_and_outcomes() {
             world.took(turns, size);
             assert_eq!(world.events - before, size);
             let done = Outcome::Done(Body::from(b"done".as_slice()));
-            world.turn(|engine, now| engine.finish(worker, id, done, now)).expect("its own job");
+            world.turn(|engine, now| engine.finish(worker, id, done, now)).expect("a held job");
             assert_eq!(world.engine.any_job(id).is_some(), completion == CompletionPolicy::Keep);
             let turns = world.rest();
             world.took(turns, size);
@@ -62,7 +62,7 @@ fn a_large_body_sent_to_many_exists_and_counts_once() {
     assert!(world.engine.report(worker, id, &report, world.now));
     while world.engine.report_on(worker, id, &report, world.now) == Progress::More {}
     drop(report);
-    world.engine.finish(worker, id, Outcome::Done(done), world.now).expect("its own job");
+    world.engine.finish(worker, id, Outcome::Done(done), world.now).expect("a held job");
     while let Some(event) = world.engine.take_event() {
         let body = match &event {
             Event::Report { report, .. } => report.body().clone(),
@@ -77,7 +77,7 @@ fn a_large_body_sent_to_many_exists_and_counts_once() {
     assert!(world.engine.memory().total() <= before + 110_000);
     replies.truncate(1);
     world.engine.check_in_flight();
-    assert_eq!(world.engine.memory_in_flight(), 50_000, "one copy, as long as one client has not read it");
+    assert_eq!(world.engine.memory_in_flight(), 50_000, "one copy while one client has not read it");
     replies.clear();
     world.engine.check_in_flight();
     assert_eq!(world.engine.memory_in_flight(), 0);
@@ -87,7 +87,7 @@ fn a_large_body_sent_to_many_exists_and_counts_once() {
 fn a_waiting_client_may_disconnect_while_others_are_notified() {
     in_both(|world, size| {
         let (worker, client, id) = awaited(world, size, CompletionPolicy::Tell);
-        world.turn(|engine, now| engine.finish(worker, id, Outcome::Done(Body::default()), now)).expect("its own job");
+        world.turn(|engine, now| engine.finish(worker, id, Outcome::Done(Body::default()), now)).expect("a held job");
         world.turn(|engine, now| engine.disconnect(client, now));
         world.rest();
         assert!(world.events <= size && world.engine.memory().jobs == 0);

@@ -30,7 +30,7 @@ impl Queue {
 
     fn put(&mut self, client: ClientId, pri: Priority, delay: Span, ttr: Span) -> JobId {
         let new = NewJob { pri, delay, ttr, body: Body::from(b"work".as_slice()) };
-        self.engine.put(client, new, self.now).expect("room for a job")
+        self.engine.put(client, new, self.now).expect("memory for a job")
     }
 
     fn put_ready(&mut self, client: ClientId, pri: Priority) -> JobId {
@@ -62,7 +62,7 @@ impl Queue {
     }
 
     fn release(&mut self, client: ClientId, job: JobId, pri: Priority, delay: Span) {
-        assert!(self.engine.release(client, job, pri, delay, self.now), "{client:?} has {job:?}");
+        assert!(self.engine.release(client, job, pri, delay, self.now), "{client:?} must hold {job:?}");
     }
 
     fn kick(&mut self, client: ClientId, bound: u64) -> u64 {
@@ -72,7 +72,7 @@ impl Queue {
     }
 
     fn pause(&mut self, tube: &str, length: Span) {
-        assert!(self.engine.pause(tube.as_bytes(), length, self.now), "{tube} is there");
+        assert!(self.engine.pause(tube.as_bytes(), length, self.now), "{tube} must exist");
     }
 
     /// Advances the clock, with a tick at the time of each event.
@@ -150,7 +150,7 @@ fn a_delayed_job_competes_by_priority_and_id_once_it_is_ready() {
 
 // Tests promise P6 of beanpole-promises(7).
 #[test]
-fn whoever_waits_longest_is_served_first() {
+fn the_client_that_waits_longest_is_served_first() {
     let mut queue = Queue::new();
     let [first, second, third, client] = queue.clients();
     queue.wait_all([first, second, third]);
@@ -162,7 +162,7 @@ fn whoever_waits_longest_is_served_first() {
 
 // Tests promise P9 of beanpole-promises(7).
 #[test]
-fn the_end_of_a_pause_serves_those_who_wait_in_their_order() {
+fn the_end_of_a_pause_serves_waiting_clients_in_order() {
     for early in [false, true] {
         let mut queue = Queue::new();
         let [first, second, client] = queue.clients();
@@ -196,7 +196,7 @@ fn a_job_put_into_a_paused_tube_stays_there_while_clients_wait() {
 }
 
 #[test]
-fn a_pause_holds_back_one_tube_only_and_nobody_who_knows_the_id() {
+fn a_pause_affects_one_tube_and_no_reservation_by_id() {
     let mut queue = Queue::new();
     let [worker, client] = queue.clients();
     queue.pause("default", secs(9));
@@ -211,7 +211,7 @@ fn a_pause_holds_back_one_tube_only_and_nobody_who_knows_the_id() {
 }
 
 #[test]
-fn a_new_pause_takes_the_place_of_a_longer_one() {
+fn a_new_pause_replaces_a_longer_one() {
     let mut queue = Queue::new();
     let [worker, client] = queue.clients();
     queue.pause("default", secs(100));
@@ -286,7 +286,7 @@ fn after_a_stall_a_job_may_expire_into_the_hands_of_its_former_holder() {
     queue.wait(holder, Some(secs(5)));
     queue.wait(other, Some(secs(5)));
     queue.stall(secs(3));
-    assert_eq!(queue.news(), [got(holder, job)], "and no warning");
+    assert_eq!(queue.news(), [got(holder, job)], "the client must not be warned");
     assert_eq!(queue.engine.job_stats(job, queue.now).unwrap().left, secs(3));
     assert!(queue.engine.touch(holder, job, queue.now));
 }
@@ -302,7 +302,7 @@ fn an_expired_job_is_lost_to_its_holder_before_the_tick() {
     assert!(!queue.engine.touch(holder, jobs[0], queue.now));
     assert_eq!(queue.news(), [got(other, jobs[0])]);
     queue.now = queue.now + secs(1);
-    assert_eq!(queue.take(holder), jobs[1], "rather than a warning");
+    assert_eq!(queue.take(holder), jobs[1], "the client must get the job, not a warning");
     assert_eq!(queue.history(jobs[1]), History { reserves: 2, timeouts: 1, ..History::default() });
 }
 
@@ -352,7 +352,7 @@ fn a_waiting_client_is_warned_of_its_nearest_deadline() {
     queue.pass(Span::from_nanos(2_999_999_999));
     assert_eq!(queue.news(), []);
     queue.pass(Span::from_nanos(1));
-    assert_eq!(queue.news(), [Event::NoJob { client: worker, why: NoJob::DeadlineSoon }], "rather than timed out");
+    assert_eq!(queue.news(), [Event::NoJob { client: worker, why: NoJob::DeadlineSoon }], "must not be a timeout");
     assert_eq!(queue.engine.stats().jobs.reserved, 2);
 }
 
@@ -376,7 +376,7 @@ fn only_its_holder_deletes_a_reserved_job() {
 }
 
 #[test]
-fn jobs_that_nobody_has_are_deleted_by_anybody() {
+fn unreserved_jobs_can_be_deleted_by_any_client() {
     let mut queue = Queue::new();
     let [client, other] = queue.clients();
     let buried = queue.put_ready(client, 7);
@@ -393,7 +393,7 @@ fn jobs_that_nobody_has_are_deleted_by_anybody() {
 
 // Tests promise P10 of beanpole-promises(7).
 #[test]
-fn a_client_that_goes_gives_its_most_urgent_job_to_who_has_waited_longest() {
+fn the_most_urgent_job_of_a_disconnected_client_goes_to_the_longest_waiting_client() {
     let mut queue = Queue::new();
     let [holder, first, second, client] = queue.clients();
     let urgent = queue.put(client, 1, Span::ZERO, secs(9));
@@ -407,7 +407,7 @@ fn a_client_that_goes_gives_its_most_urgent_job_to_who_has_waited_longest() {
 }
 
 #[test]
-fn a_client_that_goes_while_it_waits_gets_nothing_of_its_own() {
+fn a_waiting_client_that_disconnects_gets_none_of_its_jobs() {
     let mut queue = Queue::new();
     let [holder, client] = queue.clients();
     let job = queue.put_ready(client, 7);
@@ -442,7 +442,7 @@ fn buried_jobs_are_kicked_in_the_order_of_burial_and_before_delayed_ones() {
 }
 
 #[test]
-fn kicked_jobs_go_one_by_one_to_those_who_wait() {
+fn kicked_jobs_are_given_to_waiting_clients_one_by_one() {
     let mut queue = Queue::new();
     let [first, second, client] = queue.clients();
     queue.wait_all([first, second]);
@@ -474,7 +474,7 @@ fn the_last_reference_ends_a_tube_with_its_pause_and_its_counts() {
     queue.pause("t", secs(100));
     queue.engine.use_tube(client, DEFAULT).unwrap();
     queue.engine.disconnect(other, queue.now);
-    assert_eq!(queue.engine.tube_stats(b"t", queue.now).unwrap().pauses, 1, "a job keeps it");
+    assert_eq!(queue.engine.tube_stats(b"t", queue.now).unwrap().pauses, 1, "a job keeps the tube");
     assert!(queue.engine.delete(client, job, queue.now));
     assert_eq!(queue.engine.tube_stats(b"t", queue.now), None);
     assert_eq!(queue.engine.next_deadline(), Time::NEVER);
@@ -491,7 +491,7 @@ fn the_last_reference_ends_a_tube_with_its_pause_and_its_counts() {
 
 // Tests promise P4 of beanpole-promises(7).
 #[test]
-fn ids_are_never_given_twice_nor_to_a_refused_job() {
+fn ids_are_never_assigned_twice_or_to_refused_jobs() {
     let mut queue = Queue::new();
     let [client] = queue.clients();
     for id in 1..=3 {
@@ -525,7 +525,7 @@ fn a_tick_leaves_the_rest_for_the_next_one() {
 }
 
 #[test]
-fn each_of_those_who_wait_takes_memory_which_comes_back() {
+fn each_waiting_submission_uses_memory_that_is_released() {
     let mut queue = Queue::new();
     let (client, now) = (queue.engine.connect_as(ReservePolicy::Notified), queue.now);
     let submit = |queue: &mut Queue| {
@@ -540,17 +540,17 @@ fn each_of_those_who_wait_takes_memory_which_comes_back() {
         };
         queue.engine.submit(client, b"f", new, options, now)
     };
-    let job = submit(&mut queue).expect("room for a job").id;
+    let job = submit(&mut queue).expect("memory for a job").id;
     let before = queue.engine.memory().total();
     let joins = (0..100_000).take_while(|_| submit(&mut queue).is_ok()).count() as u64;
     assert!(joins > 1000, "{joins}");
     assert!(queue.engine.memory().total() > 99_900, "the account is full");
-    assert_eq!((queue.engine.memory().total() - before) % joins, 0, "each takes the same");
+    assert_eq!((queue.engine.memory().total() - before) % joins, 0, "each submission must use the same amount");
     queue.engine.check();
     assert!(queue.engine.cancel(job, Time::default()));
     assert_eq!(std::iter::from_fn(|| queue.engine.take_event()).count() as u64, joins + 1);
     queue.engine.check();
-    submit(&mut queue).expect("room again");
+    submit(&mut queue).expect("memory after the release");
 }
 
 #[test]
@@ -561,7 +561,7 @@ fn jobs_that_never_join_do_not_lengthen_each_other_s_search() {
         let new = NewJob { pri: 0, delay: Span::ZERO, ttr: TTR, body: Body::default() };
         let options =
             JobOptions { completion: CompletionPolicy::Tell, dedup_key: DedupKey::Body(None), ..JobOptions::default() };
-        let submitted = queue.engine.submit(client, b"f", new, options, queue.now).expect("room for a job");
+        let submitted = queue.engine.submit(client, b"f", new, options, queue.now).expect("memory for a job");
         assert!(!submitted.joined);
     }
     assert!(
@@ -585,7 +585,7 @@ fn an_outcome_just_after_the_lease_affects_no_other_client() {
     let job = queue.put_ready(producer, 7);
     assert!(lease(&mut queue, first) && !lease(&mut queue, second));
     queue.now = queue.now + TTR;
-    queue.engine.complete(job, Outcome::Done(Body::default()), queue.now).expect("a job that is not over");
-    assert_eq!(queue.news(), [], "nobody is told of a job that is gone");
+    queue.engine.complete(job, Outcome::Done(Body::default()), queue.now).expect("an unfinished job");
+    assert_eq!(queue.news(), [], "no client may be notified of a removed job");
     assert!(queue.engine.job(job).is_none());
 }

@@ -18,12 +18,12 @@ const STEPS: usize = 400;
 pub(super) type Calls = Vec<(Time, Call)>;
 
 #[test]
-fn at_moments_of_their_own() {
+fn at_different_times() {
     play_seeds(Kind::Moments, 35);
 }
 
 #[test]
-fn at_the_same_moments() {
+fn at_the_same_times() {
     play_seeds(Kind::Ties, 35);
 }
 
@@ -43,17 +43,17 @@ fn in_turns_of_few_steps() {
 }
 
 #[test]
-fn with_what_beanstalkd_has_not() {
+fn with_extensions() {
     play_seeds(Kind::Extended, 60);
 }
 
 #[test]
-fn with_what_beanstalkd_has_not_at_the_same_moments() {
+fn with_extensions_at_the_same_times() {
     play_seeds(Kind::ExtendedTies, 40);
 }
 
 #[test]
-fn with_what_beanstalkd_has_not_in_turns_of_few_steps() {
+fn with_extensions_in_turns_of_few_steps() {
     play_seeds(Kind::ExtendedSteps, 40);
 }
 

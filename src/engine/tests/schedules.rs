@@ -53,12 +53,12 @@ fn a_schedule_takes_200_bytes_its_name_and_the_text_of_its_times() {
 
 // Tests promise P31 of beanpole-promises(7).
 #[test]
-fn runs_that_passed_while_nobody_served_are_one() {
+fn missed_runs_are_combined_into_one() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let id = put(&mut engine, client, "a", "60", 0, at(7));
     tick(&mut engine, at(1000));
-    assert_eq!(counts(&engine, id), (1, 0, at(1027)), "the phase stays");
+    assert_eq!(counts(&engine, id), (1, 0, at(1027)), "the phase must not change");
     let cron = put(&mut engine, client, "b", "0 * * * *", 0, at(1000));
     tick(&mut engine, at(9000));
     assert_eq!(counts(&engine, cron), (1, 0, at(10_800)));
@@ -113,7 +113,7 @@ fn schedules_wait_in_order_while_the_log_creates_space() {
 }
 
 #[test]
-fn dead_letters_do_not_keep_later_runs_from_failing_too() {
+fn dead_letters_do_not_block_later_runs() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
@@ -155,7 +155,7 @@ fn very_many_schedules_run_in_turns() {
             break;
         }
     }
-    assert_eq!((engine.stats().jobs.ready, turns), (SCHEDULES, SCHEDULES), "each tick runs one");
+    assert_eq!((engine.stats().jobs.ready, turns), (SCHEDULES, SCHEDULES), "each tick runs one schedule");
     let order = (0..SCHEDULES).map(|_| engine.reserve_more(client, at(1)).expect("a copy").id().0);
     assert!(order.eq(SCHEDULES + 1..=2 * SCHEDULES));
     engine.check();

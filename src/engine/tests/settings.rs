@@ -16,7 +16,7 @@ fn engine(settings: TubeSettings) -> (Engine, ClientId) {
 fn put(engine: &mut Engine, client: ClientId, count: u64) {
     for _ in 0..count {
         let job = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::default() };
-        engine.put(client, job, at(0)).expect("room for a job");
+        engine.put(client, job, at(0)).expect("memory for a job");
     }
 }
 
@@ -41,7 +41,7 @@ fn a_rate_is_exact_however_often_workers_ask() {
 }
 
 #[test]
-fn a_tube_that_is_closed_costs_no_step_for_each_job_that_waits() {
+fn a_closed_tube_costs_no_steps_for_waiting_jobs() {
     let settings = TubeSettings { max: 1, rate: Some(Rate { count: u32::MAX, seconds: 1 }), ..TubeSettings::default() };
     let costs = [10, 10_000].map(|jobs| {
         let (mut engine, client) = engine(settings.clone());
@@ -57,7 +57,7 @@ fn a_tube_that_is_closed_costs_no_step_for_each_job_that_waits() {
 }
 
 #[test]
-fn tries_and_dead_letters_take_no_memory_for_each_job() {
+fn tries_and_dead_letters_use_no_memory_per_job() {
     let settings = TubeSettings { tries: 2, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
     let costs = [1, 100].map(|count| {
         let (mut engine, client) = engine(settings.clone());
@@ -70,7 +70,7 @@ fn tries_and_dead_letters_take_no_memory_for_each_job() {
         engine.check();
         engine.memory().jobs - count * JOB_COST
     });
-    assert_eq!(costs[0], costs[1], "the name of the tube is there once");
+    assert_eq!(costs[0], costs[1], "the tube name must be stored once");
 }
 
 fn to(number: u32, tries: u8) -> TubeSettings {

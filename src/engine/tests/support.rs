@@ -66,9 +66,9 @@ impl<K: Ord + Copy> Heap<K> {
     /// Panics unless the members are in heap order and have the right positions.
     pub fn check(&self, mut place_of: impl FnMut(u32) -> u32) {
         for (index, (key, member)) in self.entries.iter().enumerate() {
-            assert_eq!(place_of(*member), self.left + index as u32, "a member of a heap knows its place");
+            assert_eq!(place_of(*member), self.left + index as u32, "a heap member has the wrong position");
             assert!(index == 0 || self.entries[(index - 1) / 4].0 <= *key, "a heap is out of order");
-            assert!(index == 0 || !self.is_sorted || self.entries[index - 1].0 <= *key, "a sorted heap is not");
+            assert!(index == 0 || !self.is_sorted || self.entries[index - 1].0 <= *key, "a sorted heap is unordered");
         }
     }
 }
@@ -110,11 +110,11 @@ impl ExtrasStore {
         let all = || self.table.items.iter().map(|(_, extras)| extras);
         assert!(all().all(|extras| extras.position == NIL || extras.expires != Time::NEVER));
         let timed = all().filter(|extras| extras.position != NIL).count();
-        assert_eq!(self.ends.len(), timed, "nothing else has a place in the order of ends");
+        assert_eq!(self.ends.len(), timed, "only extras that expire may be in the order of ends");
         let keyed = || all().filter(|extras| extras.dedup_key != DedupKey::None);
         let found = |extras: &JobExtras| self.table.find(extras.hash, |other| std::ptr::eq(other, extras)).is_some();
         assert!(keyed().all(found), "extras are found by their dedup key");
-        assert_eq!(self.table.indexed as usize, keyed().count(), "nothing else is in the index");
+        assert_eq!(self.table.indexed as usize, keyed().count(), "only extras with a key may be in the index");
     }
 }
 

@@ -29,18 +29,18 @@ fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
         Tags { options, ..Tags::default() }
     };
     for place in 0..JOBS {
-        engine.put_tagged(client, job(place % 7), bound(), now).expect("room");
+        engine.put_tagged(client, job(place % 7), bound(), now).expect("memory");
     }
-    engine.put(client, job(100), now).expect("room");
+    engine.put(client, job(100), now).expect("memory");
     let mut max = 0;
     let mut before = (0, 0);
     for _ in 0..JOBS {
         engine.grant_steps(u64::MAX);
-        let first = engine.reserve_more(client, now).map(|job| (job.priority(), job.id())).expect("one of the key");
-        assert!(before < (first.0, first.1 .0), "in the order of service");
+        let first = engine.reserve_more(client, now).map(|job| (job.priority(), job.id())).expect("a keyed job");
+        assert!(before < (first.0, first.1 .0), "jobs must be reserved in order");
         before = (first.0, first.1 .0);
         // All other ready jobs have a key that has reached its limit.
-        let other = engine.reserve_more(client, now).map(|job| (job.priority(), job.id())).expect("one without");
+        let other = engine.reserve_more(client, now).map(|job| (job.priority(), job.id())).expect("an unkeyed job");
         assert_eq!(other.0, 100);
         assert!(engine.reserve_more(client, now).is_none());
         assert!(engine.release(client, other.1, 100, Span::ZERO, now) && engine.delete(client, first.1, now));
@@ -51,12 +51,12 @@ fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
 }
 
 #[test]
-fn a_key_takes_so_many_bytes_beside_its_name_and_a_job_without_tags_takes_none() {
+fn a_key_takes_few_bytes_beside_its_name_and_an_untagged_job_none() {
     let (mut engine, client) = engine();
     let now = Time::from_nanos(1);
     let cost = |engine: &mut Engine, tags: Tags| {
         let before = engine.memory().jobs;
-        engine.put_tagged(client, job(1), tags, now).expect("room");
+        engine.put_tagged(client, job(1), tags, now).expect("memory");
         engine.memory().jobs - before
     };
     let plain = cost(&mut engine, Tags::default());
@@ -159,12 +159,12 @@ fn the_steps_for_listing_all_jobs_are_linear() {
 }
 
 #[test]
-fn all_that_is_held_is_touched_in_turns_of_few_steps() {
+fn touch_all_extends_all_reservations_in_turns() {
     let (mut engine, client) = engine();
     let now = Time::from_nanos(1);
     for place in 0..500u64 {
         let ttr = Span::from_secs(100 + place * 7919 % 300);
-        engine.put(client, NewJob { ttr, ..job(1) }, now).expect("room");
+        engine.put(client, NewJob { ttr, ..job(1) }, now).expect("memory");
         engine.reserve_more(client, now).expect("a job");
     }
     let later = now + Span::from_secs(50);
@@ -198,7 +198,7 @@ fn ask_ages(engine: &mut Engine, mut find: FindOldest, steps: u64, now: Time) ->
 }
 
 #[test]
-fn the_oldest_job_of_a_tube_is_looked_for_once() {
+fn the_oldest_job_of_a_tube_is_searched_for_once() {
     let (mut engine, client) = engine();
     let now = Time::from_nanos(1);
     let into = |tube: &[u8]| Tags { tube: Some(tube.into()), ..Tags::default() };
@@ -206,7 +206,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     for place in 0..20_000u64 {
         let tube: &[u8] = if place >= 10_000 && place % 10 == 0 { b"t" } else { b"other" };
         let job = NewJob { pri: (place / 10 % 2) as u32, ..job(1) };
-        engine.put_tagged(client, job, into(tube), now + Span::from_secs(place)).expect("room");
+        engine.put_tagged(client, job, into(tube), now + Span::from_secs(place)).expect("memory");
     }
     let later = now + Span::from_secs(20_000);
     let ask = |engine: &mut Engine| ask_ages(engine, FindOldest::new((*b"t").into()), 100, later);
@@ -218,7 +218,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     gone.iter().for_each(|id| assert!(engine.delete(client, *id, now)));
     let (found, turns) = ask(&mut engine);
     assert!(found == age(5000) && turns > 10, "{found:?} in {turns}");
-    assert_eq!(ask(&mut engine), (age(5000), 1), "it is known");
+    assert_eq!(ask(&mut engine), (age(5000), 1), "the result must be stored");
     // An abandoned search has no effect. A search that continues notices a release that occurred between its calls.
     engine.reserve_job(client, kept[0], now).expect("a job");
     kept[1..240].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
@@ -237,7 +237,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
 }
 
 #[test]
-fn a_search_for_the_oldest_job_ends_beside_a_worker_that_gives_an_older_one_back() {
+fn a_search_for_the_oldest_job_ends_while_a_worker_releases_an_older_one() {
     for tube in [Some(b"default"), None] {
         let mut world = Turns::new(SMALL);
         let [client, worker] = [(); 2].map(|()| world.engine.connect());
@@ -251,7 +251,7 @@ fn a_search_for_the_oldest_job_ends_beside_a_worker_that_gives_an_older_one_back
             while world.turn(|engine, _| engine.find_oldest(&mut find)) == Progress::More {
                 between(&mut world.engine, turns);
                 turns += 1;
-                assert!(turns < SMALL, "it begins anew again and again");
+                assert!(turns < SMALL, "the search never ends");
             }
             find.oldest_ready()
         };
@@ -299,7 +299,7 @@ fn the_oldest_buried_job_is_that_with_the_smallest_id() {
     let (mut engine, client) = engine();
     let now = Time::from_nanos(1);
     for place in 0..1000 {
-        engine.put(client, job(1), now + Span::from_secs(place)).expect("room");
+        engine.put(client, job(1), now + Span::from_secs(place)).expect("memory");
     }
     let later = now + Span::from_secs(1000);
     for id in (1..=1000).rev().map(JobId) {
@@ -327,7 +327,7 @@ fn tubes_share_the_time_of_workers_by_their_weights() {
     for tube in [b"slow", b"fast"] {
         for _ in 0..3000 {
             let tags = Tags { tube: Some((*tube).into()), ..Tags::default() };
-            engine.put_tagged(client, job(1), tags, now).expect("room");
+            engine.put_tagged(client, job(1), tags, now).expect("memory");
         }
     }
     // A job of one tube takes 100 times as long as a job of the other tube.
@@ -336,7 +336,7 @@ fn tubes_share_the_time_of_workers_by_their_weights() {
         engine.reserve_job(client, id, now).expect("a job");
         now = now + runs;
         assert!(engine.delete(client, id, now));
-        engine.watch(client, tube, now).expect("room");
+        engine.watch(client, tube, now).expect("memory");
     }
     engine.set_reserve_mode(client, ReserveMode::Fair);
     let mut slow_ones = |weight: u16| {
@@ -349,6 +349,6 @@ fn tubes_share_the_time_of_workers_by_their_weights() {
         count
     };
     let (even, heavy) = (slow_ones(1), slow_ones(100));
-    assert!((1..30).contains(&even), "{even} of 1000 are one in a hundred");
-    assert!((420..580).contains(&heavy), "{heavy} of 1000 are half");
+    assert!((1..30).contains(&even), "{even} of 1000, expected about 10");
+    assert!((420..580).contains(&heavy), "{heavy} of 1000, expected about 500");
 }

@@ -80,14 +80,14 @@ impl Turns {
     /// Asserts that `turns` calls are plausible for `pieces` pieces of work that take one to forty steps each.
     pub fn took(&self, turns: u64, pieces: usize) {
         let (min, max) = (pieces as u64 / (self.steps + PIECE), pieces as u64 * 40 / self.steps + 20);
-        assert!((min..=max).contains(&turns), "{turns} turns for {pieces}, which should be {min} to {max}");
+        assert!((min..=max).contains(&turns), "{turns} turns for {pieces} pieces, expected {min} to {max}");
     }
 
     pub fn put(&mut self, client: ClientId, count: usize, delay: Span) {
         for number in 0..count {
             let pri = (number * 7919 % 10_007) as Priority;
             let new = NewJob { pri, delay, ttr: Span::from_secs(10), body: Body::default() };
-            self.engine.put(client, new, self.now).expect("room for a job");
+            self.engine.put(client, new, self.now).expect("memory for a job");
         }
     }
 
@@ -108,7 +108,7 @@ impl Turns {
     fn watch(&mut self, client: ClientId, count: usize) {
         for number in 0..count {
             let name = format!("t{number}");
-            self.engine.watch(client, name.as_bytes(), self.now).expect("room for a watch");
+            self.engine.watch(client, name.as_bytes(), self.now).expect("memory for a watch");
         }
     }
 }
@@ -132,7 +132,7 @@ fn a_kick_of_very_many_jobs() {
 }
 
 #[test]
-fn a_kick_ends_though_others_put_more_meanwhile() {
+fn a_kick_ends_while_other_clients_put_jobs() {
     let mut world = Turns::new(SMALL);
     let client = world.engine.connect();
     world.put(client, SMALL, Span::from_secs(100));
@@ -155,14 +155,14 @@ fn a_hang_up_that_gives_very_many_jobs_back_in_the_order_of_service() {
             assert!(matches!(world.engine.reserve(client, None, world.now), Reserve::Waiting));
         }
         world.turn(|engine, now| engine.disconnect(holder, now));
-        assert_eq!(world.engine.stats().connections, 11, "it is gone at once");
+        assert_eq!(world.engine.stats().connections, 11, "the client must be gone immediately");
         let turns = world.rest();
         world.took(turns, size);
         let taken = |engine: &Engine| {
             engine.jobs().filter(|job| job.state() == State::Reserved).map(|job| job.priority()).max()
         };
         let left = world.engine.peek(producer, State::Ready).expect("a job").priority();
-        assert!(taken(&world.engine) <= Some(left), "those who waited got the most urgent jobs");
+        assert!(taken(&world.engine) <= Some(left), "waiting clients must get the most urgent jobs");
         assert_eq!((world.events, world.engine.stats().jobs.ready), (10, size as u64 - 10));
     });
 }
@@ -189,7 +189,7 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
         for (tube, pri) in [(size / 2, 5), (size - 1, 3), (1, 4)] {
             world.engine.use_tube(producer, format!("t{tube}").as_bytes()).expect("a tube");
             let new = NewJob { pri, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::default() };
-            world.engine.put(producer, new, world.now).expect("room for a job");
+            world.engine.put(producer, new, world.now).expect("memory for a job");
         }
         for (nth, pri) in [3, 4, 5].into_iter().enumerate() {
             world
@@ -209,13 +209,13 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
         world.took(turns, size);
         assert_eq!((world.events, world.engine.stats().waiting), (4, 1));
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::default() };
-        world.turn(|engine, now| engine.put(producer, new, now)).expect("room for a job");
+        world.turn(|engine, now| engine.put(producer, new, now)).expect("memory for a job");
         assert_eq!((world.events, world.engine.has_deferred()), (5, false));
     });
 }
 
 #[test]
-fn a_wait_ends_while_its_search_goes_on() {
+fn a_wait_ends_while_its_search_continues() {
     let mut world = Turns::new(SMALL);
     let [worker, producer] = [(); 2].map(|()| world.engine.connect());
     world.watch(worker, SMALL);
@@ -257,14 +257,14 @@ fn a_gearman_worker_with_very_many_functions_sleeps_grabs_and_forgets_them() {
             .turn(|engine, now| {
                 engine.put(producer, NewJob { pri: 1, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() }, now)
             })
-            .expect("room");
-        assert_eq!(world.events, 1, "it is woken");
+            .expect("memory");
+        assert_eq!(world.events, 1, "the worker must be notified");
         // Complete the deferred work, as the server does before it executes commands.
         world.rest();
         let mut grabbed = false;
         let turns = world.verb(|engine, now| match engine.grab(worker, now) {
             Grab::More => Progress::More,
-            Grab::NoJob => panic!("there is a job"),
+            Grab::NoJob => panic!("a job exists"),
             Grab::Job(_) => {
                 grabbed = true;
                 Progress::Done
@@ -294,7 +294,7 @@ fn a_worker_that_falls_asleep_again_and_again_searches_once() {
 }
 
 #[test]
-fn a_worker_gets_its_job_though_its_sleep_is_still_searched_for() {
+fn a_worker_gets_its_job_while_its_sleep_search_continues() {
     in_both(|world, size| {
         let (worker, producer) = (world.engine.connect_as(ReservePolicy::Notified), world.engine.connect());
         world.watch(worker, size);
@@ -307,22 +307,22 @@ fn a_worker_gets_its_job_though_its_sleep_is_still_searched_for() {
                 // The server executes other clients' commands and deferred work between the calls of `grab`.
                 let left = engine.steps().left();
                 engine.go_on(now);
-                assert!(left == 0 || engine.steps().used() > 0, "they do not go on for nothing");
+                assert!(left == 0 || engine.steps().used() > 0, "deferred work must make progress");
                 Progress::More
             }
-            Grab::NoJob => panic!("there is a job"),
+            Grab::NoJob => panic!("a job exists"),
             Grab::Job(job) => {
                 grabbed = Some(job.id());
                 Progress::Done
             }
         });
-        assert!(grabbed.is_some() && world.engine.stats().jobs.reserved == 1, "{grabbed:?} is with the worker");
+        assert!(grabbed.is_some() && world.engine.stats().jobs.reserved == 1, "the worker must hold {grabbed:?}");
         assert_eq!(world.rest(), 0);
     });
 }
 
 #[test]
-fn a_client_that_sends_no_more_gets_what_there_is_at_the_end_of_its_search() {
+fn a_half_closed_client_gets_the_result_of_its_search() {
     in_both(|world, size| {
         for jobs in [1, 0] {
             let [worker, producer] = [(); 2].map(|()| world.engine.connect());
@@ -330,7 +330,7 @@ fn a_client_that_sends_no_more_gets_what_there_is_at_the_end_of_its_search() {
             world.engine.use_tube(producer, format!("t{}", size - 1).as_bytes()).expect("a tube");
             world.put(producer, jobs, Span::ZERO);
             world.ask(worker, Some(Span::from_secs(100)));
-            assert!(world.engine.hurry(worker, world.now), "it searches");
+            assert!(world.engine.hurry(worker, world.now), "the client must be searching");
             let before = world.events;
             while world.engine.has_deferred() || world.engine.next_deadline() <= world.now {
                 world.turn(|engine, now| engine.tick(now));
@@ -344,11 +344,11 @@ fn a_client_that_sends_no_more_gets_what_there_is_at_the_end_of_its_search() {
 }
 
 #[test]
-fn each_job_that_is_kicked_takes_its_steps() {
+fn each_kicked_job_costs_steps() {
     let mut world = Turns::new(SMALL);
     let [worker, producer] = [(); 2].map(|()| world.engine.connect());
     let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::default() };
-    let id = world.engine.put(producer, new, world.now).expect("room for a job");
+    let id = world.engine.put(producer, new, world.now).expect("memory for a job");
     world.hold(worker, 1);
     assert!(world.engine.bury(worker, id, 0, world.now));
     assert!(world.turn(|engine, now| {
@@ -371,7 +371,7 @@ fn a_worker_gives_back_the_jobs_of_one_of_its_functions() {
             world.engine.use_tube(producer, tube).expect("a tube");
             let ttr = Span::from_secs(10 + (number * 7919 % 1009) as u64);
             let new = NewJob { pri: 1, delay: Span::ZERO, ttr, body: Body::default() };
-            world.engine.put(producer, new, world.now).expect("room for a job");
+            world.engine.put(producer, new, world.now).expect("memory for a job");
             assert!(matches!(world.engine.grab(worker, world.now), Grab::Job(_)));
         }
         let mut place = None;
@@ -389,7 +389,7 @@ fn a_lease_of_very_many_names_keeps_those_that_stay() {
         let names = |from: usize| (from..from + size).map(|name| format!("n{name}")).collect::<Vec<_>>().join(" ");
         for from in [0, size / 2, 3 * size] {
             let mut lease = WantedTubes::new(names(from).into_bytes().into());
-            let turns = world.verb(|engine, now| engine.watch_only(worker, &mut lease, now).expect("room"));
+            let turns = world.verb(|engine, now| engine.watch_only(worker, &mut lease, now).expect("memory"));
             world.took(turns, 3 * size);
             assert_eq!(world.engine.stats().tubes, size + 1);
             assert!(world.engine.tube_stats(format!("n{from}").as_bytes(), world.now).is_some());
@@ -398,7 +398,7 @@ fn a_lease_of_very_many_names_keeps_those_that_stay() {
 }
 
 #[test]
-fn times_to_run_that_end_while_their_holder_says_it_is_at_work() {
+fn times_to_run_end_while_their_holder_touches_jobs() {
     in_both(|world, size| {
         let [holder, producer] = [(); 2].map(|()| world.engine.connect());
         world.put(producer, size, Span::ZERO);
@@ -406,11 +406,11 @@ fn times_to_run_that_end_while_their_holder_says_it_is_at_work() {
         world.now = world.now + Span::from_secs(10);
         let late: Vec<JobId> = world.engine.jobs().map(|job| job.id()).take(50).collect();
         for id in late {
-            assert!(!world.turn(|engine, now| engine.touch(holder, id, now)), "it is too late");
+            assert!(!world.turn(|engine, now| engine.touch(holder, id, now)), "the time to run has ended");
         }
         world.turn(|engine, now| assert!(matches!(engine.reserve(holder, None, now), Reserve::Waiting)));
         world.rest();
-        assert_eq!(world.events, 1, "one of the jobs that it lost is its own again");
+        assert_eq!(world.events, 1, "the holder must get one of its lost jobs again");
         let mut turns = 0;
         while world.engine.next_deadline() <= world.now {
             world.turn(|engine, now| engine.tick(now));
@@ -421,7 +421,7 @@ fn times_to_run_that_end_while_their_holder_says_it_is_at_work() {
 }
 
 #[test]
-fn a_tube_that_goes_on_with_very_many_who_wait_serves_them_in_order() {
+fn a_resumed_tube_serves_very_many_waiting_clients_in_order() {
     in_both(|world, size| {
         let producer = world.engine.connect();
         let waiting: Vec<ClientId> = (0..size).map(|_| world.engine.connect()).collect();
@@ -450,7 +450,7 @@ fn all_sleepers_are_woken_for_a_job_a_few_at_a_time() {
             assert!(!world.engine.sleep(worker, world.now));
         }
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() };
-        world.turn(|engine, now| engine.put(producer, new, now)).expect("room for a job");
+        world.turn(|engine, now| engine.put(producer, new, now)).expect("memory for a job");
         let turns = world.rest();
         world.took(turns, size);
         assert_eq!(world.events, size);
@@ -493,7 +493,7 @@ fn lists_show_each_thing_once() {
 }
 
 #[test]
-fn a_page_far_behind_in_a_list_is_what_stands_there() {
+fn a_late_page_of_a_list_has_the_right_jobs() {
     in_both(|world, size| {
         let client = world.engine.connect();
         for delay in [Span::ZERO, Span::from_secs(5)] {
@@ -508,7 +508,7 @@ fn a_page_far_behind_in_a_list_is_what_stands_there() {
                 let mut found = Vec::new();
                 world.verb(|engine, _| match engine.jobs_of(DEFAULT, &mut page) {
                     Page::More => Progress::More,
-                    Page::NotFound => panic!("there is the default tube"),
+                    Page::NotFound => panic!("the default tube exists"),
                     Page::Jobs(jobs) => {
                         found = jobs.iter().map(|job| job.id()).collect();
                         Progress::Done
@@ -522,7 +522,7 @@ fn a_page_far_behind_in_a_list_is_what_stands_there() {
 }
 
 #[test]
-fn a_search_by_a_name_that_stands_in_very_many_tubes_is_refused() {
+fn a_search_by_a_name_that_is_in_very_many_tubes_is_refused() {
     let mut world = Turns::new(USUAL);
     let client = world.engine.connect_as(ReservePolicy::Notified);
     let mut submit = |tube: usize| {
@@ -540,7 +540,7 @@ fn a_search_by_a_name_that_stands_in_very_many_tubes_is_refused() {
 }
 
 #[test]
-fn a_search_for_a_reserved_job_ends_beside_a_worker_that_gives_each_back() {
+fn a_search_for_a_reserved_job_ends_while_a_worker_releases_jobs() {
     let mut world = Turns::new(SMALL);
     let [client, worker] = [(); 2].map(|()| world.engine.connect());
     world.put(client, SMALL, Span::ZERO);
@@ -564,13 +564,13 @@ fn a_search_for_a_reserved_job_ends_beside_a_worker_that_gives_each_back() {
             reserved(&mut world, ids[((turns + 1) * 10 + number) % SMALL]);
         }
         turns += 1;
-        assert!(turns < SMALL, "it begins anew again and again");
+        assert!(turns < SMALL, "the search never ends");
     };
-    assert!(found.is_some(), "one that was reserved");
+    assert!(found.is_some(), "a reserved job must be found");
 }
 
 #[test]
-fn jobs_that_nobody_waits_for_any_more_cost_what_they_did_before() {
+fn jobs_without_waiting_clients_use_no_additional_memory() {
     let mut world = Turns::new(SMALL);
     let [client, producer] = [(); 2].map(|()| world.engine.connect());
     world.put(producer, 20, Span::from_secs(1000));

@@ -107,7 +107,7 @@ impl Model {
             return;
         }
         let why = if self.is_soon(client, now) { NoJob::DeadlineSoon } else { NoJob::TimedOut };
-        assert!(self.cancel_wait(client), "{client:?} waits");
+        assert!(self.cancel_wait(client), "{client:?} must be waiting");
         self.events.push(Event::NoJob { client, why });
     }
 
