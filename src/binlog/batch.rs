@@ -162,7 +162,7 @@ mod tests {
 
     fn decode(segment: u64, at: u64, bytes: &[u8]) -> (Record<'_>, usize) {
         let head = RecordHead::read(key(segment), at, bytes, bytes.len() as u64).expect("a record");
-        (head.record(&bytes[head.prefix..head.total()]).expect("a whole one"), head.total())
+        (head.record(&bytes[head.prefix..head.total()]).expect("a complete record"), head.total())
     }
 
     /// Returns two buffers with the same records: the first copies the job results, and the second shares them.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_one_segment_become_those_of_another() {
+    fn records_are_recoded_for_another_segment() {
         let (plain, shared) = samples(5);
         let expected = all(&samples(6).1);
         for bytes in [plain, shared] {

@@ -290,7 +290,7 @@ mod tests {
         for size in [0, 1, 65_533, 65_534, 65_535, 65_536, 300_000] {
             let bytes = file(V7, &[ready(1, &vec![b'x'; size]), ready(2, b"")]);
             let mut sizes = Vec::new();
-            read(&bytes, 0, |_, record| sizes.push(record.expect("a record").full.expect("a full one").body.len()));
+            read(&bytes, 0, |_, record| sizes.push(record.expect("a record").full.expect("a full record").body.len()));
             assert_eq!(sizes, [size, 0]);
         }
     }
@@ -304,7 +304,7 @@ mod tests {
 
     /// Valid fields include the zero times of an unset clock, the maximums, and any deadline unless the job is delayed.
     #[test]
-    fn unlikely_fields_are_no_fault() {
+    fn unusual_fields_are_accepted() {
         let good = sample_job(1, DELAYED, b"");
         for unlikely in [
             SampleJob { created: 0, deadline: 0, ..good.clone() },
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_are_not_read() {
+    fn files_of_unknown_versions_are_not_read() {
         for version in [0, 1, 6, 8, u32::MAX, 7 << 24, u32::from_le_bytes(*b"bean")] {
             let bytes = file(version, &[ready(1, b"x")]);
             let line =
@@ -448,7 +448,7 @@ mod tests {
 
     /// IDs of unread records are not assigned again: the returned ID is not less than the last ID in the file.
     #[test]
-    fn numbers_that_were_not_read_are_passed_over() {
+    fn ids_of_unread_records_are_not_reused() {
         let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &sample_job(id, READY, b""), b"")).collect();
         let good = file(V7, &records);
         for at in offsets(&records) {

@@ -192,7 +192,7 @@ const FIXED: usize = 48;
 const OWN: usize = 16;
 
 // `OPTIONS_SIZE` must suffice for the fixed fields and, in addition, either `OWN` bytes or a dedup key of 16 bytes.
-const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
+const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine must count enough bytes");
 
 pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let outcome = options.outcome.map_or(b'-', |(done, _)| if done { b'd' } else { b'f' });

@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_both_versions_is_taken_over() {
+    fn every_field_of_both_versions_is_imported() {
         for version in [V5, V7] {
             let due = BORN + 90 * SECOND;
             let mut sample_job = sample_job(258, DELAYED, b"hello\r\n");
             (sample_job.pri, sample_job.delay, sample_job.deadline) = (u32::MAX, 90 * SECOND, due);
             let imported =
                 read_clean(&[&file(version, &[full(version, "a.tube", &sample_job, b"hello\r\n"), vec![0; 500]])]);
-            let [job] = &imported.jobs[..] else { panic!("one job") };
+            let [job] = &imported.jobs[..] else { panic!("expected one job") };
             let job = job.stored();
             assert_eq!((job.id.0, job.tube, job.pri, imported.last_id), (258, b"a.tube".as_slice(), u32::MAX, 258));
             assert_eq!((job.delay, job.ttr), (Span::from_secs(90), Span::from_secs(60)));
@@ -345,7 +345,7 @@ mod tests {
             records.push(short(version, &sample_job(4, 2, b"x")));
             let imported = read_clean(&[&file(version, &records)]);
             assert_eq!((ids(&imported), imported.last_id), (vec![2, 3, 4], 90));
-            let [two, three, four] = &imported.jobs[..] else { panic!("three jobs") };
+            let [two, three, four] = &imported.jobs[..] else { panic!("expected three jobs") };
             let [two, three, four] = [two, three, four].map(ImportedJob::stored);
             assert_eq!((two.state, two.pri, two.delay), (State::Delayed, 9, Span::from_secs(1)));
             assert_eq!((two.due.nanos(), two.history.releases), ((BORN + SECOND) as u64, 77));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_were_given_again_cost_no_job() {
+    fn reused_ids_lose_no_jobs() {
         let again = |id, state| SampleJob { created: BORN + 77 * SECOND, ..sample_job(id, state, b"new") };
         let first = file(V7, &(1..=5).map(|id| ready(id, b"old")).collect::<Vec<_>>());
         let mut records: Vec<_> = (3..=5).map(|id| full(V7, "default", &again(id, READY), b"new")).collect();
@@ -531,7 +531,7 @@ mod tests {
     }
 
     fn names(folder: &Folder) -> Vec<String> {
-        let mut names = folder.list().expect("a folder");
+        let mut names = folder.list().expect("a directory");
         names.retain(|name| name != "lock");
         names.sort_unstable();
         names
@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(names(&again(&temporary)), [KEPT, "segment.0000000001"]);
         // If there are no beanstalkd files, the unfinished import is discarded, and nothing is imported.
         let (alone, _temporary) = folder("begun", &[(BEGUN, vec![]), ("segment.0000000001", vec![7; 500])]);
-        assert!(prepare(&alone).expect("a folder").is_none());
+        assert!(prepare(&alone).expect("a directory").is_none());
         assert_eq!(names(&alone), [""; 0]);
     }
 
@@ -586,25 +586,25 @@ mod tests {
     fn a_complete_import_moves_the_originals_and_removes_its_marks() {
         let files = [(BEGUN, vec![]), (DONE, vec![]), ("binlog.1", jobs(1..=3))];
         let (folder, _temporary) = folder("done", &files);
-        assert!(prepare(&folder).expect("a folder").is_none());
+        assert!(prepare(&folder).expect("a directory").is_none());
         assert_eq!(names(&folder), [KEPT]);
     }
 
     #[test]
     fn an_import_creates_its_mark_before_it_reads() {
         let (begun, _temporary) = folder("mark", &[("binlog.1", jobs(1..=3))]);
-        assert_eq!(prepare(&begun).expect("a folder").expect("an import").jobs.len(), 3);
+        assert_eq!(prepare(&begun).expect("a directory").expect("an import").jobs.len(), 3);
         assert_eq!(names(&begun), ["binlog.1", BEGUN]);
     }
 
     #[test]
-    fn two_logs_in_one_folder_are_refused() {
+    fn two_logs_in_one_directory_are_refused() {
         let files = [("segment.0000000001", vec![7; 500]), ("binlog.5", jobs(1..=3)), ("binlog.4", jobs(1..=3))];
         match start(folder("both", &files).0) {
             Err(OpenError::File(name, error)) => {
                 assert_eq!((&*name, error.kind()), ("binlog.4", io::ErrorKind::AlreadyExists));
             }
-            _ => panic!("there is a server"),
+            _ => panic!("two logs must be refused"),
         }
     }
 }

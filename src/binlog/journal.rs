@@ -261,7 +261,7 @@ impl Journal {
             Change::Persist(slot) => self.persist(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
             change => {
-                let (id, change) = engine.stored_change(&change).expect("a change to a job that is there");
+                let (id, change) = engine.stored_change(&change).expect("a change to an existing job");
                 self.append_record(CHANGE as u64, &Record::Change(id, change));
             }
         }
@@ -406,7 +406,7 @@ impl Journal {
     }
 
     pub fn prepared(&mut self, number: u64, size: u64) {
-        debug_assert!(self.prepared.back().is_none_or(|last| last.0 < number), "segments are begun in order");
+        debug_assert!(self.prepared.back().is_none_or(|last| last.0 < number), "segments must be prepared in order");
         self.ready += size;
         self.unusual += usize::from(size != self.segment_size);
         self.prepared.push_back((number, size));

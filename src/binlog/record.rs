@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_record_has_the_size_that_is_kept_for_it() {
+    fn the_largest_record_has_its_reserved_size() {
         let history =
             History { reserves: u32::MAX, timeouts: 1 << 28, releases: 1 << 30, buries: u32::MAX, kicks: u32::MAX };
         let (tube, body) = ([b't'; 1 << 14], b"body");
@@ -500,7 +500,7 @@ mod tests {
             }
             assert_eq!(decode(RecordKey::new(77, 6), AT, &bytes), None, "a record of another segment");
             assert_eq!(decode(RecordKey::new(78, 5), AT, &bytes), None, "a record of another log");
-            assert_eq!(decode(key(), AT + 1, &bytes), None, "a record of another place");
+            assert_eq!(decode(key(), AT + 1, &bytes), None, "a record at another offset");
             for length in 0..bytes.len() {
                 assert_eq!(decode(key(), AT, &bytes[..length]), None);
             }

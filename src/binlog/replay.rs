@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_tail_ends_it_wherever_it_is_torn() {
+    fn a_torn_tail_ends_the_scan() {
         let bytes = segment();
         for length in HEADER..bytes.len() {
             let (found, gaps, end) = ids(&bytes[..length]);

@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn an_operation_hangs_until_it_ends() {
         let (latency, clock) = latency();
-        assert!(!latency.hangs_for(Duration::ZERO), "there was none yet");
+        assert!(!latency.hangs_for(Duration::ZERO), "no operation has started");
         latency.measure(1, || {
             assert!(!latency.hangs_for(Duration::ZERO) && !latency.is_slow());
             clock.pass(SLOW);
@@ -455,7 +455,7 @@ mod tests {
             assert!(latency.is_slow());
         });
         clock.pass(Duration::from_secs(1));
-        assert!(!latency.hangs_for(Duration::ZERO) && !latency.is_slow(), "it is over");
+        assert!(!latency.hangs_for(Duration::ZERO) && !latency.is_slow(), "the operation has ended");
     }
 
     #[test]
@@ -465,7 +465,7 @@ mod tests {
         latency.measure(1, || clock.pass(8 * SLOW));
         assert_eq!((average(), latency.is_slow()), (SLOW, false));
         latency.measure(2, || clock.pass(32 * SLOW));
-        assert_eq!((average(), latency.is_slow()), (SLOW / 8 * 23, true), "half of it counts");
+        assert_eq!((average(), latency.is_slow()), (SLOW / 8 * 23, true), "half of the duration counts");
         for _ in 0..8 {
             latency.measure(1, || {});
         }

@@ -137,7 +137,7 @@ impl Writer {
     /// `end` is the log position at the end of the current segment.
     fn turn_to(&mut self, number: u64, end: u64) {
         let index = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
-        let next = self.prepared.remove(index).expect("it was just found");
+        let next = self.prepared.remove(index).expect("the segment that was just found");
         if let Some(mut left) = self.current.replace(next) {
             left.end = end;
             self.left.push(left);
@@ -204,7 +204,7 @@ impl Writer {
     }
 
     fn files_left(&self) -> impl Iterator<Item = (Arc<dyn LogFile>, Option<u64>)> + '_ {
-        debug_assert_eq!(self.written_pieces, self.pending.len(), "all pieces are written");
+        debug_assert_eq!(self.written_pieces, self.pending.len(), "all pieces must be written");
         self.left.iter().map(|open| (open.file.clone(), Some(open.length)))
     }
 
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (1, 2));
         let nothing = |end| Batch { segment: 2, bytes: Bytes::default(), cuts: Vec::new(), end, demanded: 0 };
         let header = Batch { cuts: vec![Cut { at: 0, segment: 3 }], ..nothing(length) };
-        writer.take_over(nothing(length), &header, Arc::new(Nowhere)).expect("a disk that is back");
+        writer.take_over(nothing(length), &header, Arc::new(Nowhere)).expect("a recovered disk");
         assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (3, 1));
         assert_eq!((writer.unsynced_bytes(), writer.safe()), (0, length));
         assert!(!writer.is_unsynced());

@@ -158,7 +158,7 @@ impl Journal {
                 self.push(&Record::Key { id: ended.id.0, until: ended.until, tube: &ended.tube, key: &key });
             }
             Live::Settings => {
-                let (tube, settings) = engine.settings_at(number).expect("settings that have not ended");
+                let (tube, settings) = engine.settings_at(number).expect("existing settings");
                 self.push(&Record::Settings { tube, settings: settings.borrowed() });
             }
             Live::Pause => {

@@ -9,7 +9,7 @@ use crate::binlog::segment::{LogLocation, HEADER, MAX_NUMBER_GAP};
 use crate::engine::{Engine, LogRoom, CHANGE_SIZE, PUT_SIZE};
 use crate::shared::log_figures::Health;
 
-const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine counts enough");
+const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine undercounts");
 
 /// Bytes kept free for records about the log itself.
 const KEPT: u64 = 8 * MARK as u64;
@@ -196,7 +196,7 @@ impl Journal {
         if self.in_doubt || self.retired.back().is_none_or(|retired| retired.after != UNRECORDED) {
             return;
         }
-        let oldest = self.segments.front().expect("the one that is written to").number;
+        let oldest = self.segments.front().expect("the current segment").number;
         self.append_record(MARK as u64, &Record::Gone(oldest));
         self.demanded = self.position;
         let unrecorded = self.retired.iter_mut().filter(|retired| retired.after == UNRECORDED);

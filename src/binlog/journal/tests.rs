@@ -45,7 +45,7 @@ fn engine() -> (Engine, ClientId) {
 fn put(engine: &mut Engine, client: ClientId, body: usize) -> JobId {
     let body = Body::from(vec![b'x'; body]);
     let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
-    engine.put(client, new, Time::default()).expect("room for a job")
+    engine.put(client, new, Time::default()).expect("memory for a job")
 }
 
 fn appended(journal: &mut Journal) -> Vec<u8> {
@@ -57,7 +57,7 @@ fn appended(journal: &mut Journal) -> Vec<u8> {
 }
 
 #[test]
-fn space_is_what_segments_have_behind_their_headers_and_before_their_last_records() {
+fn usable_space_excludes_headers_and_last_records() {
     let mut journal = journal(SIZE);
     use_bytes(&mut journal, SIZE - END + 1);
     assert_eq!((journal.ahead(), journal.space(0)), (0, 0));
@@ -133,22 +133,22 @@ fn a_segment_is_wanted_within_the_bound_of_the_log_or_for_deletes() {
     use_bytes(&mut journal, bytes);
     journal.old = 2 * SIZE;
     journal.live = SIZE;
-    assert!(journal.wanted(), "with it, the log takes as much as it may");
+    assert!(journal.wanted(), "the log may grow to its maximum size");
     journal.old += 1;
     assert!(!journal.wanted());
     use_bytes(&mut journal, bytes + 1);
-    assert!(journal.wanted(), "not every job could be deleted");
+    assert!(journal.wanted(), "a segment is needed to delete every job");
 }
 
 #[test]
 fn a_segment_is_wanted_if_a_command_waits_for_space() {
     let mut journal = journal(SIZE);
     journal.ids_synced = 0;
-    assert!(journal.is_short(0) && !journal.wanted(), "nobody waits");
+    assert!(journal.is_short(0) && !journal.wanted(), "no command waits");
     journal.requested = 1;
     assert!(journal.wanted());
     journal.ids_synced = journal.ids;
-    assert!(!journal.wanted(), "there is space for that");
+    assert!(!journal.wanted(), "there is enough space");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn the_next_segment_fits_the_requested_bytes() {
 }
 
 #[test]
-fn room_is_left_for_compaction_on_a_full_disk_and_for_no_job_on_one_that_fails() {
+fn a_full_disk_keeps_space_for_compaction_and_a_failing_disk_accepts_no_jobs() {
     let mut journal = journal(SIZE);
     let (ahead, kept) = (journal.ahead(), journal.reserve());
     let rooms = |journal: &Journal| {
@@ -188,7 +188,7 @@ fn room_is_left_for_compaction_on_a_full_disk_and_for_no_job_on_one_that_fails()
 }
 
 #[test]
-fn counters_are_given_up_when_two_changes_are_all_there_is_room_for() {
+fn counters_are_not_recorded_when_space_is_short() {
     let mut journal = journal(SIZE);
     journal.health = Health::Full;
     let bytes = SIZE - END - SIZE / 4 - journal.reserve() - 2 * CHANGE as u64;
@@ -219,7 +219,7 @@ fn the_excess_is_the_size_of_old_segments_above_1_5_times_the_need() {
 }
 
 #[test]
-fn a_log_can_shrink_while_segments_go_or_it_is_in_debt() {
+fn a_log_can_shrink_while_segments_retire_or_it_is_in_debt() {
     let mut journal = journal(SIZE);
     assert!(!journal.can_shrink());
     journal.retiring = 1;
@@ -245,7 +245,7 @@ fn maintenance_is_needed_for_retired_wanted_or_excess_segments() {
     journal.old = 0;
     journal.abandon_prepared();
     assert!(journal.needs_maintenance());
-    let retired = journal.next_retired(up_to(0), &Ok(())).expect("the one that was prepared");
+    let retired = journal.next_retired(up_to(0), &Ok(())).expect("the prepared segment");
     journal.finish_removal(retired, &Ok(()));
     assert!(!journal.needs_maintenance());
     use_bytes(&mut journal, SIZE);
@@ -294,7 +294,7 @@ fn a_segment_that_takes_over_has_a_quarter_more_space() {
 }
 
 #[test]
-fn no_number_is_given_again_that_was_found() {
+fn found_segment_numbers_are_not_reused() {
     let mut journal = Journal::new(SIZE, 9);
     journal.found_number(7);
     assert_eq!(journal.claim_number(), 8);
@@ -315,7 +315,7 @@ fn a_log_without_a_file_continues_in_memory() {
     journal.go_on_nowhere(&mut engine);
     let stats = journal.stats();
     assert_eq!((stats.health, stats.oldest, stats.current, journal.old), (Health::Failing, 4, 5, 300));
-    assert_eq!((stats.written, engine.take_change().is_none()), (2, true), "the job, and its ids");
+    assert_eq!((stats.written, engine.take_change().is_none()), (2, true), "the job and the reserved IDs");
     let length = journal.buffer.len() as u64;
     assert_eq!(journal.disk(), 300 + length);
     // No segment begins in this batch, so the batch contains no header.
@@ -377,7 +377,7 @@ fn kept(engine: &mut Engine, body: usize) -> JobId {
     let options = JobOptions { completion, dedup_key: DedupKey::Id([1; 16]), ..JobOptions::default() };
     let body = Body::from(vec![b'x'; body]);
     let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
-    engine.submit(leaser, b"t", new, options, Time::default()).expect("room for a job").id
+    engine.submit(leaser, b"t", new, options, Time::default()).expect("memory for a job").id
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn a_large_result_is_shared_and_read_back_whole() {
 }
 
 #[test]
-fn ids_are_given_ahead_when_half_of_them_are_left() {
+fn ids_are_reserved_again_when_half_of_them_are_left() {
     for (last, says) in [(IDS_AHEAD / 2, false), (IDS_AHEAD / 2 + 1, true)] {
         let mut journal = journal(SIZE);
         let (mut engine, _) = engine();
@@ -422,7 +422,7 @@ fn the_smallest_segment_holds_its_own_records() {
 }
 
 #[test]
-fn prepared_segments_that_are_given_up_still_take_space_until_they_are_gone() {
+fn abandoned_segments_occupy_space_until_they_are_removed() {
     let mut journal = journal(SIZE);
     let ahead = journal.ahead();
     prepare(&mut journal, SIZE);
@@ -449,7 +449,7 @@ fn a_log_records_at_intervals_how_far_it_is_synced() {
     }
     let far = synced(start + 9 * SYNCED_EVERY);
     journal.take(Vec::new(), far);
-    assert_eq!(journal.mark_due, start + 2 * SYNCED_EVERY, "it says nothing for the sake of it alone");
+    assert_eq!(journal.mark_due, start + 2 * SYNCED_EVERY, "a batch without other records gets no mark");
     // Space for the last record of a segment must remain.
     for (lacks, says) in [(1, false), (0, true)] {
         journal.push(&Record::Delete(1));

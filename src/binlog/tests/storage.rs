@@ -23,7 +23,7 @@ impl Drop for Temporary {
 
 pub fn temporary(name: &str) -> (Folder, Temporary) {
     let path = std::env::temp_dir().join(format!("beanpole-storage-{name}-{}", std::process::id()));
-    fs::create_dir_all(&path).expect("a folder");
+    fs::create_dir_all(&path).expect("a directory");
     (Folder::new(path.clone()), Temporary(path))
 }
 
@@ -46,7 +46,7 @@ fn a_new_file_has_just_its_size_and_zeros() {
         assert_eq!(folder.length(&name).expect("a length"), size);
     }
     let file = File::create_new(folder.path.join("filled")).expect("a file");
-    fill_with_zeros(&file, ZEROS as u64 + 77).expect("space");
+    fill_with_zeros(&file, ZEROS as u64 + 77).expect("free space");
     assert_eq!(folder.length("filled").expect("a length"), ZEROS as u64 + 77);
     let mut bytes = [1; 100];
     assert_eq!(folder.read_at("filled", ZEROS as u64, &mut bytes).expect("bytes"), 77);
@@ -62,26 +62,26 @@ fn every_file_of_a_large_directory_is_listed_once() {
     for name in &expected {
         File::create_new(temporary.path().join(name)).expect("a file");
     }
-    let mut names = folder.list().expect("a folder");
+    let mut names = folder.list().expect("a directory");
     names.sort_unstable();
     assert_eq!(names, expected);
 }
 
 #[test]
-fn a_file_that_is_cut_keeps_what_is_before_the_cut() {
+fn a_truncated_file_keeps_its_beginning() {
     let (folder, _temporary) = temporary("cut");
     let file = folder.create("file", 100).expect("a file");
-    file.write_at(5, b"inside").expect("space");
-    file.truncate(8).expect("a cut");
+    file.write_at(5, b"inside").expect("free space");
+    file.truncate(8).expect("a truncated file");
     assert_eq!(fs::read(folder.path.join("file")).expect("a file"), b"\0\0\0\0\0ins");
 }
 
 #[test]
-fn what_is_set_aside_never_takes_the_place_of_what_was_before() {
+fn files_set_aside_never_replace_earlier_files() {
     let (folder, _temporary) = temporary("aside");
     for text in ["one", "two", "three"] {
         fs::write(folder.path.join("segment"), text).expect("a file");
-        folder.rename("segment", "aside/segment").expect("a place");
+        folder.rename("segment", "aside/segment").expect("a renamed file");
     }
     let kept = |name: &str| fs::read_to_string(folder.path.join("aside").join(name)).expect("a file");
     assert_eq!([kept("segment"), kept("segment.2"), kept("segment.3")], ["one", "two", "three"]);
@@ -89,7 +89,7 @@ fn what_is_set_aside_never_takes_the_place_of_what_was_before() {
 }
 
 #[test]
-fn each_log_has_a_number_of_its_own() {
+fn each_log_has_a_different_number() {
     let (folder, _temporary) = temporary("number");
     assert_ne!(folder.random_number(), folder.random_number());
 }
@@ -97,13 +97,13 @@ fn each_log_has_a_number_of_its_own() {
 #[test]
 fn one_lock_suffices_where_the_other_is_unavailable() {
     let (folder, temporary) = temporary("locks");
-    let opened = folder.opened().expect("a folder");
+    let opened = folder.opened().expect("a directory");
     let file = || open_in(&opened.folder, LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
     let fail = |error: Errno| move || Err(io::Error::from(error));
     // Without free inodes or quota, or on a read-only disk, only the directory is locked.
     for error in [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS] {
         let _locks = Locks::of(lock_folder(&opened.folder), fail(error)).expect("a lock");
-        assert!(Folder::new(temporary.path()).lock().is_err(), "a second server");
+        assert!(Folder::new(temporary.path()).lock().is_err(), "a second server must not get the lock");
     }
     // On a file system that cannot lock directories, only the file is locked.
     for error in [Errno::ENOLCK, Errno::EOPNOTSUPP] {
@@ -118,44 +118,44 @@ fn a_list_is_omitted_only_if_the_directory_is_unchanged() {
     let (folder, temporary) = temporary("changes");
     for name in ["one", "two"] {
         fs::write(temporary.path().join(name), "").expect("a file");
-        let mut names = folder.list_if_changed().expect("a folder").expect("a list");
+        let mut names = folder.list_if_changed().expect("a directory").expect("a list");
         names.sort_unstable();
         assert_eq!(names, if name == "one" { vec!["one"] } else { vec!["one", "two"] });
     }
     let end = Instant::now() + Duration::from_secs(60);
-    while folder.list_if_changed().expect("a folder").is_some() {
-        assert!(Instant::now() < end, "nothing comes or goes");
+    while folder.list_if_changed().expect("a directory").is_some() {
+        assert!(Instant::now() < end, "the list must be omitted without changes");
         std::thread::sleep(COARSE / 4);
     }
     fs::remove_file(temporary.path().join("one")).expect("a file");
-    assert_eq!(folder.list_if_changed().expect("a folder"), Some(vec!["two".to_owned()]));
+    assert_eq!(folder.list_if_changed().expect("a directory"), Some(vec!["two".to_owned()]));
 }
 
 #[test]
-fn files_stay_in_the_folder_that_was_opened_until_another_is_taken() {
+fn files_stay_in_the_opened_directory_until_another_is_locked() {
     let (folder, temporary) = temporary("replaced");
     let (old, new) = (temporary.path().join("old"), temporary.path().join("log"));
     drop(folder);
-    fs::create_dir(&new).expect("a folder");
+    fs::create_dir(&new).expect("a directory");
     let folder = Folder::new(&new);
     folder.lock().expect("a lock");
-    assert!(folder.is_in_place().expect("a look"));
-    fs::rename(&new, &old).expect("another name");
-    assert!(!folder.is_in_place().expect("a look"));
+    assert!(folder.is_in_place().expect("the state of the directory"));
+    fs::rename(&new, &old).expect("a renamed directory");
+    assert!(!folder.is_in_place().expect("the state of the directory"));
     folder.create("first", 1).expect("a file");
     assert!(old.join("first").exists());
-    assert!(folder.lock().is_err(), "there is none");
+    assert!(folder.lock().is_err(), "there is no directory to lock");
     // A directory that another server has locked or that contains a file is refused. An empty directory is accepted.
-    fs::create_dir(&new).expect("a folder");
+    fs::create_dir(&new).expect("a directory");
     let other = Folder::new(&new);
     other.lock().expect("a lock");
-    assert_eq!(folder.lock().expect_err("it is taken").kind(), io::ErrorKind::ResourceBusy);
+    assert_eq!(folder.lock().expect_err("the directory is locked").kind(), io::ErrorKind::ResourceBusy);
     drop(other);
     fs::write(new.join("file"), "").expect("a file");
-    assert_eq!(folder.lock().expect_err("it has a file").kind(), io::ErrorKind::AlreadyExists);
-    assert!(Folder::new(&old).lock().is_err(), "the old one stays locked");
+    assert_eq!(folder.lock().expect_err("the directory contains a file").kind(), io::ErrorKind::AlreadyExists);
+    assert!(Folder::new(&old).lock().is_err(), "the old directory must stay locked");
     fs::remove_file(new.join("file")).expect("a file");
     folder.lock().expect("a lock");
     folder.create("second", 1).expect("a file");
-    assert!(new.join("second").exists() && folder.is_in_place().expect("a look"));
+    assert!(new.join("second").exists() && folder.is_in_place().expect("the state of the directory"));
 }
