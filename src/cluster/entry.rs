@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn names_outside_of_the_folder_are_refused() {
+    fn names_outside_of_the_directory_are_refused() {
         for name in ["/etc/passwd", "../x", ""] {
             let bytes = Operation::Remove(name).encode();
             assert_eq!(Operation::decode(&mut bytes.as_slice()), None);
@@ -327,8 +327,8 @@ mod tests {
                 Operation::Write("segment.1", 11, b"z"),
             ]
         );
-        assert!(merge(&entries, 3, 8).is_empty() && merge(&entries, 2, 7).is_empty(), "those of others stay");
+        assert!(merge(&entries, 3, 8).is_empty() && merge(&entries, 2, 7).is_empty(), "others' entries must not merge");
         let repeated = vec![(13, runs[0].entry.clone()), (14, entry(EntryKind::Operations, 44, &[]))];
-        assert!(merge(&repeated, 3, 7).is_empty(), "those that are merged stay");
+        assert!(merge(&repeated, 3, 7).is_empty(), "entries must not merge twice");
     }
 }

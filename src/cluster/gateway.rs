@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_of_two_clusters_are_told_apart() {
+    fn servers_of_different_clusters_are_detected() {
         let response =
             |id: u64| format!(r#"{{"header":{{"cluster_id":"{id}","member_id":"1"}},"kvs":[]}}"#).into_bytes();
         let cluster = ClusterId::default();

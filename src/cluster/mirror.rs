@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn a_position_reads_back_and_a_truncated_one_does_not() {
         let folder = std::env::temp_dir().join(format!("mirror-position-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        fs::create_dir_all(&folder).expect("a directory");
         let created = BTreeMap::from([("segment.1".to_owned(), 4), ("segment.2".to_owned(), 9)]);
         let mut checksums = Checksums::default();
         checksums.files.insert("segment.2".to_owned(), Some(Checksum { length: 80, crc: 0xabc }));
@@ -458,13 +458,13 @@ mod tests {
             assert_eq!(Position::read(&text), Some(position));
             assert!((0..text.len()).all(|length| Position::read(&text[..length]).is_none()));
         }
-        fs::remove_dir_all(folder).expect("a folder");
+        fs::remove_dir_all(folder).expect("a directory");
     }
 
     #[test]
     fn an_incomplete_copy_is_replaced_by_the_old_one() {
         let folder = std::env::temp_dir().join(format!("mirror-aside-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        fs::create_dir_all(&folder).expect("a directory");
         let mut mirror = Mirror::open(&folder).expect("a copy");
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("a file");
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
@@ -477,7 +477,7 @@ mod tests {
         write("segment.1", "partial");
         mirror.start_over(0).expect("a new copy");
         write("segment.2", "partial");
-        restore_aside(&folder).expect("the copy before");
+        restore_aside(&folder).expect("the previous copy");
         assert_eq!((read("segment.1").as_deref(), read("segment.2")), (Some("complete"), None));
         let mut mirror = Mirror::open(&folder).expect("a copy");
         assert_eq!((mirror.position.done, mirror.has_aside), (7, false));
@@ -485,13 +485,13 @@ mod tests {
         mirror.drop_aside().expect("a complete copy");
         restore_aside(&folder).expect("nothing to do");
         assert!(read("segment.1").is_none());
-        fs::remove_dir_all(folder).expect("a folder");
+        fs::remove_dir_all(folder).expect("a directory");
     }
 
     #[test]
-    fn a_checksum_that_grows_is_that_of_the_whole_file_and_every_damage_shows() {
+    fn an_incremental_checksum_covers_the_file_and_detects_damage() {
         let folder = std::env::temp_dir().join(format!("checksums-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
+        fs::create_dir_all(&folder).expect("a directory");
         let path = folder.join("segment.1");
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
         file.set_len(300_000).expect("a file");
@@ -524,6 +524,6 @@ mod tests {
         // A file that the queue itself has renamed or removed does not count as missing.
         sums.note(&Operation::Rename("segment.1", "old/segment.1"));
         assert_eq!(sums.damaged(&folder), None);
-        fs::remove_dir_all(folder).expect("a folder");
+        fs::remove_dir_all(folder).expect("a directory");
     }
 }

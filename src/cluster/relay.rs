@@ -221,7 +221,7 @@ mod tests {
         let second = client();
         let (mut server, _) = servers[1].accept().expect("a client");
         io::Write::write_all(&mut server, b"x").expect("a client");
-        (&second).read_exact(&mut [0]).expect("what the server sent");
+        (&second).read_exact(&mut [0]).expect("the server's byte");
         relay.point_to(Services::new());
         assert!(is_closed(second) && is_closed(client()));
     }
@@ -264,6 +264,6 @@ mod tests {
         relay.point_to(Services::new());
         let mut client = TcpStream::connect(address).expect("a relay");
         io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\n\r\n").expect("a relay");
-        own.accept().expect("without an active server, this one answers");
+        own.accept().expect("a request to this server");
     }
 }

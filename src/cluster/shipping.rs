@@ -591,7 +591,7 @@ mod tests {
                                 shipper.push(&Operation::Write("segment.1", *offset, &[7; ENTRY / 2]));
                                 *offset += 1;
                             }
-                            shipper.flush().expect("it is active");
+                            shipper.flush().expect("an active server");
                         }
                     });
                 }

@@ -206,7 +206,7 @@ mod tests {
         );
         let promote = |node| promote(&log, node, Instant::now());
         assert!(promote("c").is_err());
-        promote("a").expect("it is active");
+        promote("a").expect("an active server");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
         log.publish("b", "standby 12 10.0.0.2:11300").expect("memory");
         log.publish("z", "active 12 10.0.0.9:11300").expect("memory");
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(steps(alive()), ["there is no standby: start another server"]);
         log.publish("b", "standby 1 10.0.0.2:11300 b 13000 0 0").expect("memory");
         assert!(steps(alive()).is_empty());
-        assert_eq!(steps(dead()), [none], "it does not renew its lease");
+        assert_eq!(steps(dead()), [none], "the active server does not renew its lease");
         log.publish("b", "ended 1 10.0.0.2:11300 b 13000 0 0").expect("memory");
         assert_eq!(
             steps(alive()),
@@ -247,7 +247,7 @@ mod tests {
         log.publish("a", "active 2000 10.0.0.1:11300").expect("memory");
         log.publish("b", "standby 1990 10.0.0.2:11300").expect("memory");
         log.publish("c", "ended 2000 10.0.0.3:11300").expect("memory");
-        let refusal = |node| promote(&log, node, Instant::now()).expect_err("it is not ready").to_string();
+        let refusal = |node| promote(&log, node, Instant::now()).expect_err("a server that is not ready").to_string();
         assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
@@ -261,7 +261,7 @@ mod tests {
                 log.publish("b", &format!("standby {} 10.0.0.2:11300", written - 5)).expect("memory");
                 std::thread::sleep(POLL / 10);
             }
-            waiter.join().expect("no panic").expect("it is ready");
+            waiter.join().expect("no panic").expect("a server that is ready");
         });
         assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
     }

@@ -81,7 +81,7 @@ impl MemoryLog {
         let Faults { lost_requests, lost_answers, late_requests, .. } = self.faults;
         if state.once_in(late_requests) {
             state.late.push(request);
-            return Err(unknown("it is on its connection"));
+            return Err(unknown("the request is delayed"));
         }
         // Executes delayed requests in random order.
         if !state.late.is_empty() && state.once_in(128) {
@@ -94,7 +94,7 @@ impl MemoryLog {
         }
         let done = state.carry_out(&request);
         if state.once_in(lost_answers) {
-            return Err(unknown("the answer was lost"));
+            return Err(unknown("the response was lost"));
         }
         done
     }

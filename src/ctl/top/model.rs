@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_between_two_looks() {
+    fn rates_are_computed_between_polls() {
         let mut model = Model::default();
         let now = Instant::now();
         model.take(poll(now, &[("a", 5, 100), ("b", 6, 0)]));

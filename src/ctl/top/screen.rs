@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_as_drawn() {
+    fn the_screen_has_the_expected_layout() {
         let lines = picture(&model(2), &view(80, 24));
         assert_eq!(lines[0].trim_end(), "beanpole 127.0.0.1:11300  up 1d1h  conns 0 (0 waiting)  tubes 0");
         let figures = "ready 12345678901  reserved 0  delayed 0  buried 7  other 0  timeouts 0";
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_beside_the_names_however_wide_the_screen_is() {
+    fn numbers_are_next_to_names_at_any_width() {
         let lines = picture(&model(2), &view(200, 50));
         assert_eq!(
             lines[5].trim_end().chars().count(),
@@ -450,7 +450,7 @@ mod tests {
         };
         let text = of(wrong);
         let first = "ALARMS  disk failing  buried 12  failed (1 h) 1234  paused tubes 3";
-        assert_eq!(text, [first, "        late schedules 4"], "nothing is cut off");
+        assert_eq!(text, [first, "        late schedules 4"], "no alarm may be truncated");
         let fine = "current-jobs-buried: 0\nbinlog-state: ok\nrole: active\ndraining: false\n";
         assert_eq!(of(fine), ["no alarms"]);
         assert_eq!(of("role: standby\ndraining: true\nbinlog-state: full\n"), ["ALARMS  disk full  standby  draining"]);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_room() {
+    fn numbers_fit_their_columns() {
         for number in [0, 9, 99_999, 999_999, 1_000_000, u64::MAX] {
             for width in [5, 7, 8] {
                 assert_eq!(cell(number, width).chars().count(), width, "{number}");

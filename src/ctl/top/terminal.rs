@@ -139,7 +139,7 @@ mod tests {
 
     /// Runs in a child process of the next test.
     #[test]
-    #[ignore = "it panics, which the test below wants to see"]
+    #[ignore = "panics on purpose; run by the next test"]
     fn panics() {
         if std::env::var_os("BEANPOLE_PANICS").is_some() {
             let _terminal = std::mem::ManuallyDrop::new(Terminal::enter().expect("a terminal"));
@@ -149,7 +149,7 @@ mod tests {
 
     /// The panic hook alone must restore the terminal, because an aborting program does not drop values.
     #[test]
-    fn a_panic_gives_the_terminal_back() {
+    fn a_panic_restores_the_terminal() {
         let pair = openpty(None, None).expect("a terminal");
         let end = || Stdio::from(pair.slave.try_clone().expect("a file"));
         let before = tcgetattr(pair.slave.as_fd()).expect("settings");
@@ -176,7 +176,7 @@ mod tests {
         assert!(seen.find("\x1b[?1049h") < seen.find("\x1b[?1049l"), "{seen}");
         assert!(
             seen.find("\x1b[?1049l") < seen.find("as it should"),
-            "the message is on the screen that stays: {seen}"
+            "the message must be on the normal screen: {seen}"
         );
     }
 
