@@ -178,7 +178,7 @@ impl Output {
             }
             self.chunks.pop_front();
         }
-        assert_eq!(self.sent, 0, "more was sent than was waiting");
+        assert_eq!(self.sent, 0, "more bytes were sent than were pending");
     }
 
     /// Returns the size in memory in bytes, excluding bodies shared with jobs.

@@ -160,7 +160,7 @@ mod tests {
         let mut engine = Engine::new(Limits::NONE);
         let client = engine.connect();
         for tube in 1..100 {
-            engine.watch(client, format!("{tube}").as_bytes(), Time::default()).expect("few tubes");
+            engine.watch(client, format!("{tube}").as_bytes(), Time::default()).expect("a watched tube");
         }
         let mut permitted = access("* none take");
         assert_eq!(decide_watched(&mut engine, client, &mut permitted), (10, true));

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn bytes_arrive_in_the_buffer_and_in_the_gap() {
-        let mut upload = Upload::begin(6, 6).expect("there is room");
+        let mut upload = Upload::begin(6, 6).expect("enough memory");
         assert!(upload.take(&mut b"a".as_slice(), 6).is_none());
         let gap = upload.gap(6).expect("five bytes are missing");
         gap[..2].copy_from_slice(b"bc");
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn announced_bytes_need_no_memory_before_they_arrive() {
-        let mut upload = Upload::begin(1 << 30, 1 << 30).expect("there is room");
+        let mut upload = Upload::begin(1 << 30, 1 << 30).expect("enough memory");
         assert_eq!(upload.footprint(), 0);
         assert_eq!(upload.gap(1 << 30).map(|gap| gap.len()), Some(FIRST_ALLOCATION));
         assert_eq!(upload.footprint(), FIRST_ALLOCATION as u64);
@@ -164,10 +164,10 @@ mod tests {
     fn fingerprint_does_not_depend_on_the_parts_of_the_body() {
         let (fingerprints, body) = (Fingerprints::new(7), [5; 10_000]);
         for step in [1, 999, 10_000] {
-            let mut upload = Upload::begin(10_000, 10_000).expect("room").with_fingerprint(fingerprints);
+            let mut upload = Upload::begin(10_000, 10_000).expect("enough memory").with_fingerprint(fingerprints);
             for (number, mut part) in body.chunks(step).enumerate() {
                 if number % 2 == 1 && part.len() <= upload.gap(10_000).map_or(0, |gap| gap.len()) {
-                    upload.gap(10_000).expect("the body is incomplete")[..part.len()].copy_from_slice(part);
+                    upload.gap(10_000).expect("an incomplete body")[..part.len()].copy_from_slice(part);
                     upload.filled(part.len());
                 } else {
                     let _ = upload.take(&mut part, 10_000);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn body_allocates_at_most_twice_the_bytes_that_have_arrived() {
-        let mut upload = Upload::begin(1_000_000, 1 << 30).expect("there is room");
+        let mut upload = Upload::begin(1_000_000, 1 << 30).expect("enough memory");
         let mut arrived = 0;
         while upload.take(&mut [7; 1000].as_slice(), 1 << 30).is_none() {
             arrived += 1000;
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn body_without_memory_is_dropped_and_skipped() {
-        let mut upload = Upload::begin(20_000, 20_000).expect("there is room");
+        let mut upload = Upload::begin(20_000, 20_000).expect("enough memory");
         let mut input = [1; 5000].as_slice();
         assert!(upload.take(&mut input, 20_000).is_none() && upload.footprint() >= 5000);
         input = &[1; 10_000];

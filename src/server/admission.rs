@@ -201,17 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn some_places_are_kept_for_those_on_this_machine() {
+    fn some_places_are_reserved_for_local_clients() {
         let admission = admission(1, None);
         let far = peer("192.0.2.1");
-        admission.admit(&far, false).expect("the first");
+        admission.admit(&far, false).expect("the first connection");
         assert_eq!(admission.admit(&far, false), Err(Refusal::Connections));
-        admission.admit(&PeerAddress::UNIX, false).expect("an operator");
-        admission.admit(&peer("[::ffff:127.0.0.2]"), false).expect("an operator");
+        admission.admit(&PeerAddress::UNIX, false).expect("a local client");
+        admission.admit(&peer("[::ffff:127.0.0.2]"), false).expect("a local client");
         assert_eq!(admission.admit(&PeerAddress::UNIX, false), Err(Refusal::Connections));
         admission.leave(&far, false);
-        assert_eq!(admission.admit(&far, false), Err(Refusal::Connections), "those of this machine count");
-        admission.admit(&PeerAddress::UNIX, false).expect("a place that is free again");
+        assert_eq!(admission.admit(&far, false), Err(Refusal::Connections), "local connections must count");
+        admission.admit(&PeerAddress::UNIX, false).expect("a freed place");
     }
 
     #[test]
@@ -245,9 +245,9 @@ mod tests {
         for _ in count..100 {
             admission.admit(&far, false).expect("a share");
         }
-        assert_eq!(admission.admit(&far, false), Err(Refusal::Address), "those of HTTP count");
+        assert_eq!(admission.admit(&far, false), Err(Refusal::Address), "HTTP connections must count");
         admission.leave(&far, true);
-        admission.admit(&far, false).expect("a share that is free again");
+        admission.admit(&far, false).expect("a freed share");
     }
 
     /// Returns an admission with `count` HTTP connections, their address, and an empty list of a thread's connections.
@@ -291,8 +291,8 @@ mod tests {
         (0..3).for_each(|number| young.enter(number, at(500)));
         // Each thread alone would evict its own connections, but connections of the other thread must be evicted first.
         assert_eq!(evict(1, &mut young, 0, at(500)), []);
-        assert_eq!(evict(0, &mut old, 1, at(900)), [], "three without a request are enough");
-        assert_eq!(evict(1, &mut young, 1, at(1000)), [], "they have sent requests");
+        assert_eq!(evict(0, &mut old, 1, at(900)), [], "three unused connections suffice");
+        assert_eq!(evict(1, &mut young, 1, at(1000)), [], "the connections have sent requests");
         assert_eq!(evict(0, &mut old, 1, at(1001)), [0, 1, 2], "used connections are not spared for others");
         // A connection that no thread has reported yet counts as unused, so used connections are spared at first.
         admission.admit(&far, true).expect("a place");
@@ -312,12 +312,12 @@ mod tests {
         let (first, mapped) = (peer("192.0.2.1"), peer("[::ffff:192.0.2.1]"));
         [&first, &mapped].into_iter().for_each(|peer| admission.admit(peer, false).expect("a share"));
         assert_eq!(admission.admit(&first, false), Err(Refusal::Address));
-        admission.admit(&peer("192.0.2.2"), false).expect("another address");
+        admission.admit(&peer("192.0.2.2"), false).expect("a client at another address");
         for _ in 0..5 {
-            admission.admit(&PeerAddress::UNIX, false).expect("Unix sockets have no address");
+            admission.admit(&PeerAddress::UNIX, false).expect("a client without an address");
         }
         admission.leave(&mapped, false);
-        admission.admit(&first, false).expect("a share that is free again");
+        admission.admit(&first, false).expect("a freed share");
         assert_eq!(admission.admit(&first, false), Err(Refusal::Address));
         assert_eq!(admission.connections.load(Ordering::Relaxed), 8);
         assert_eq!(admission.addresses.lock().len(), 2);

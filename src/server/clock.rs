@@ -104,7 +104,7 @@ impl Clock {
     pub fn set(&self, to: Time) {
         match self {
             Clock::Manual(nanos) | Clock::Stepped(nanos) => nanos.fetch_max(to.nanos(), Ordering::AcqRel),
-            Clock::System { .. } => unreachable!("the machine's clock is not ours to set"),
+            Clock::System { .. } => unreachable!("the system clock cannot be set"),
         };
     }
 }

@@ -359,7 +359,7 @@ impl Outbox {
             return true;
         };
         let mut state = self.state.lock();
-        debug_assert!(state.length() == 0 && state.writer == Writer::None, "somebody else has something to send");
+        debug_assert!(state.length() == 0 && state.writer == Writer::None, "another thread has pending output");
         let rest = std::mem::take(out);
         if error.kind() == ErrorKind::WouldBlock {
             state.unsent().output = rest;
@@ -608,7 +608,7 @@ mod tests {
         while outbox.memory_used().0 < 50_000 {
             assert!(news(10_000, limits));
         }
-        assert!(news(10_000, limits), "its socket is full, and there is memory");
+        assert!(news(10_000, limits), "the socket is full, but memory is available");
         let before = memory.buffers();
         assert!(!news(10_000, EventLimits { reading: large, stuck: small }));
         // The output is freed with the connection, not while the lock is held.
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_gone_is_noticed_by_the_owner_s_own_send() {
+    fn a_disconnected_peer_is_noticed_by_the_owner_s_send() {
         let (outbox, peer) = pair();
         drop(peer);
         let mut out = Output::new();

@@ -329,7 +329,7 @@ impl JournalAccess for Hub {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
         let mut core = self.core.lock();
         let Core { engine, journal, .. } = &mut *core;
-        work(journal.as_mut().expect("a log has its journal"), engine)
+        work(journal.as_mut().expect("the journal of the log"), engine)
     }
 }
 

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_connection_finds_something_left_and_all_together_stay_within_the_share() {
+    fn connections_together_stay_within_their_share() {
         let memory = Memory::new(64 << 20);
         let mut sum = 0;
         for _ in 0..800 {
@@ -246,7 +246,7 @@ mod tests {
             sum += mine;
         }
         assert!(sum <= 16 << 20 && memory.allowance() < 1024, "{sum} bytes, {} left", memory.allowance());
-        assert!(memory.room() > 40 << 20, "others have room");
+        assert!(memory.room() > 40 << 20, "memory must remain for other uses");
         memory.charge(sum, 0);
         assert_eq!((memory.buffers(), memory.allowance()), (0, 2 << 20));
     }
@@ -256,13 +256,13 @@ mod tests {
         let memory = Memory::new(64 << 20);
         memory.set_engine(61 << 20, 0);
         assert_eq!(memory.room(), 0);
-        assert!(memory.allowance() > 0 && !memory.is_tight(), "nobody is dropped for what jobs take");
+        assert!(memory.allowance() > 0 && !memory.is_tight(), "jobs must not cause dropped clients");
         memory.charge(0, 3 << 20);
         assert!(memory.is_tight());
     }
 
     #[test]
-    fn a_process_that_is_too_large_has_no_room() {
+    fn a_process_that_is_too_large_has_no_free_memory() {
         let memory = Memory::new(64 << 20);
         assert!(memory.needs_resident());
         memory.set_resident(6 << 20);
@@ -276,17 +276,17 @@ mod tests {
         assert!(!memory.needs_resident() && memory.has_freed_much());
         memory.gave_back();
         memory.set_engine(14 << 20, 0);
-        assert!(memory.needs_resident(), "though there was as much before");
+        assert!(memory.needs_resident(), "although the account was larger before");
         memory.set_resident(89 << 20);
         assert!(memory.is_exhausted() && memory.room() == 0 && memory.allowance() == 0);
         memory.set_engine(13 << 20, 0);
-        assert!(!memory.has_freed_much(), "it was no higher since the allocator let go");
+        assert!(!memory.has_freed_much(), "the account has not grown since memory was given back");
         memory.set_engine(14 << 20, 0);
         assert!(!memory.has_freed_much());
         memory.set_engine(13 << 20, 0);
-        assert!(memory.has_freed_much(), "whatever is given back may help now");
+        assert!(memory.has_freed_much(), "giving memory back may help now");
         let checks = (0..10 * TURNS_BETWEEN).filter(|_| memory.needs_resident()).count();
-        assert_eq!(checks, 10, "somebody else may have given some back");
+        assert_eq!(checks, 10, "another thread may have given memory back");
         memory.set_resident(80 << 20);
         assert!(!memory.is_exhausted() && memory.room() > 0);
     }

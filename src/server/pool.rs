@@ -629,9 +629,9 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("two sockets");
         ours.set_nonblocking(true).expect("a socket");
         theirs.set_nonblocking(true).expect("a socket");
-        thread.hub.admission.admit(&PeerAddress::UNIX, wire == Wire::Http).expect("room for a connection");
+        thread.hub.admission.admit(&PeerAddress::UNIX, wire == Wire::Http).expect("an admitted connection");
         let arrival = Arrival { stream: Stream::new(ours), peer: PeerAddress::UNIX, wire };
-        thread.arrivals.add(arrival).expect("it can be polled");
+        thread.arrivals.add(arrival).expect("a pollable socket");
         while thread.round() {}
         theirs
     }
@@ -669,13 +669,13 @@ mod tests {
             thread.close_http(|| after + Duration::from_secs(limit));
             assert!(thread.connections.is_empty(), "{limit}");
             let mut reply = String::new();
-            client.read_to_string(&mut reply).expect("the end");
+            client.read_to_string(&mut reply).expect("the end of the stream");
             assert_eq!(reply, "");
         }
     }
 
     fn say(client: &mut UnixStream, commands: &[u8]) {
-        assert_eq!(client.write(commands).expect("room in the socket"), commands.len());
+        assert_eq!(client.write(commands).expect("space in the socket"), commands.len());
     }
 
     fn received(client: &mut UnixStream) -> usize {
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_for_a_client_that_is_gone_stops() {
+    fn work_for_a_disconnected_client_stops() {
         const TUBES: usize = 1000;
         for command in ["list-tubes", "peek-reserved"] {
             let (mut thread, mut clients) = thread_with(Config::embedded().with(|it| it.turn_steps = 10), 2);
@@ -808,7 +808,7 @@ mod tests {
         std::thread::sleep(INACTIVE);
         assert!(!memory.is_tight(), "{} of {}", memory.waiting(), MAX / 4);
         thread.drop_heavy();
-        assert_eq!(thread.connections.len(), CLIENTS, "there is memory enough");
+        assert_eq!(thread.connections.len(), CLIENTS, "enough memory is available");
         // Charge so much memory that the server must drop exactly the heaviest third of the clients.
         let third: u64 = before[CLIENTS / 3 * 2..].iter().sum();
         let others = MAX / 4 - memory.buffers() + third;
@@ -819,7 +819,7 @@ mod tests {
             checks += 1;
         }
         assert_eq!(checks, (CLIENTS / 3).div_ceil(DROPPED), "checks without a pause between them");
-        assert_eq!(heavy(&thread), before[..CLIENTS / 3 * 2], "the lighter ones stay");
+        assert_eq!(heavy(&thread), before[..CLIENTS / 3 * 2], "the lighter clients must stay");
         // Memory of dropped connections stays charged until it is freed.
         assert!(memory.buffers() > MAX / 4);
         while memory.buffers() > MAX / 4 {

@@ -178,7 +178,7 @@ mod tests {
 
     /// A Gearman client can choose a function name that makes a `status` reply look like a reserved beanstalk job.
     #[test]
-    fn only_of_beanstalk_a_reply_names_a_job() {
+    fn only_beanstalk_replies_name_a_job() {
         let (mut engine, mut registry) = (Engine::new(Limits::NONE), ClientRegistry::new(false));
         let client = engine.connect();
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(b"x".to_vec()) };

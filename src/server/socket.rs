@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn no_reply_waits_for_another_and_no_dead_peer_stays_for_ever() {
+    fn sockets_have_nodelay_and_keepalive() {
         let stream = accepted(Keepalive { idle: 61, interval: 11, count: 4 });
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().expect("an option") && socket.keepalive().expect("an option"));
@@ -358,10 +358,10 @@ mod tests {
 
     #[test]
     fn bytes_that_a_peer_has_not_read_are_counted() {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("two sockets");
         let stream = Stream::new(ours);
         assert_eq!(stream.unsent(), 0);
-        assert_eq!(stream.write(&[IoSlice::new(b"hello")]).expect("room"), 5);
+        assert_eq!(stream.write(&[IoSlice::new(b"hello")]).expect("space in the socket"), 5);
         assert!(stream.unsent() > 0);
         (&theirs).read_exact(&mut [0; 5]).expect("hello");
         assert_eq!(stream.unsent(), 0);

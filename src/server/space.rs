@@ -15,7 +15,7 @@ pub const RETRY: Duration = Duration::from_millis(250);
 
 /// The interval at which the existence of all segments is checked.
 pub const CHECK: Duration = Duration::from_millis(500);
-const _: () = assert!(CHECK.as_millis() < 1000, "a removal is detected within a second");
+const _: () = assert!(CHECK.as_millis() < 1000, "a removal must be detected within a second");
 
 /// The time for which space stays reserved for connections that waited for it. The time is limited, because a client
 /// that does not read replies may never use the space.

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_ones_go_when_there_are_too_many() {
+    fn too_many_connections_close_the_longest_idle_ones() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut connections = HttpConnections::default();
@@ -373,7 +373,7 @@ mod tests {
         let batches: Vec<_> = (0..4)
             .map(|_| {
                 let next_batch = idle.next_batch(now);
-                let wait = idle.wait(now).expect("a time until the next one");
+                let wait = idle.wait(now).expect("a time until the next batch");
                 assert!(wait <= Duration::from_secs(10) / 3 && wait > Duration::from_secs(3), "{wait:?}");
                 now = now + Span::from_secs(10);
                 assert_eq!(idle.wait(now), None);
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn idle_connections_are_closed_after_the_timeout() {
         let mut idle = idle(1);
-        assert!(!idle.needs_check(0, false, at(0)), "it has come just now");
+        assert!(!idle.needs_check(0, false, at(0)), "the connection was just accepted");
         assert!(idle.needs_check(0, false, at(10)) && !idle.is_timed_out(0, Some(0), at(10)));
         assert!(!idle.needs_check(0, false, at(129)));
         assert!(idle.needs_check(0, false, at(130)) && idle.is_timed_out(0, Some(0), at(130)));

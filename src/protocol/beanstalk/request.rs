@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(plain, 7, "only frequent commands are plain");
         let mut uploading = Decoder::default();
         assert!(uploading.next(&mut b"put 1 0 9 9\r\n".as_slice(), &LIMITS).is_none());
-        assert!(uploading.next_plain(&mut b"reserve\r\n".as_slice(), &LIMITS).is_none(), "it belongs to the body");
+        assert!(uploading.next_plain(&mut b"reserve\r\n".as_slice(), &LIMITS).is_none(), "input belongs to the body");
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
         assert!(decoder.next(&mut input, &LIMITS).is_none());
         assert_eq!(decoder.upload().map(|upload| upload.footprint()), Some(6));
         let upload = decoder.upload().expect("four bytes are missing");
-        upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
+        upload.gap(1000).expect("free space").copy_from_slice(b"cdef");
         upload.filled(4);
         let mut input = b"\r\n".as_slice();
         let (_, command) = decoder.next(&mut input, &LIMITS).expect("a complete command");

@@ -160,7 +160,7 @@ mod tests {
             &self.0
         }
         fn usage(&self) -> Usage {
-            unreachable!("lists do not show it")
+            unreachable!("lists do not show the usage")
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
             registry.enter(worker, Wire::Gearman, &"127.0.0.1:1");
             for function in 0..100 {
                 let name = format!("{function:0100}");
-                engine.watch(worker, name.as_bytes(), Time::default()).expect("few functions");
+                engine.watch(worker, name.as_bytes(), Time::default()).expect("a watched function");
             }
         }
         let (mut counters, settings, client) = (Default::default(), ProtocolSettings::default(), workers[0]);
@@ -207,7 +207,7 @@ mod tests {
         for worker in workers {
             registry.enter(worker, Wire::Gearman, &"127.0.0.1:1");
             for function in 0..10 {
-                engine.watch(worker, format!("f{function}").as_bytes(), Time::default()).expect("few functions");
+                engine.watch(worker, format!("f{function}").as_bytes(), Time::default()).expect("a watched function");
             }
         }
         let (mut counters, settings, host) = (Default::default(), ProtocolSettings::default(), TestHost::default());
@@ -237,7 +237,7 @@ mod tests {
         let client = engine.connect();
         for _ in 0..10 {
             let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![b'x'; 10]) };
-            engine.put(client, new, Time::default()).expect("room for a job");
+            engine.put(client, new, Time::default()).expect("memory for a job");
         }
         let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
         let (settings, host) = (ProtocolSettings::default(), TestHost::default());

@@ -450,7 +450,7 @@ mod tests {
         assert!(decoder.next(&mut input, &LIMITS).is_none());
         assert_eq!((decoder.upload().map(|upload| upload.footprint()), input), (Some(6), b"".as_slice()));
         let upload = decoder.upload().expect("four bytes are missing");
-        upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
+        upload.gap(1000).expect("free space").copy_from_slice(b"cdef");
         upload.filled(4);
         let (_, command) = decoder.next(&mut b"".as_slice(), &LIMITS).expect("a complete packet");
         assert!(matches!(command, Command::Submit(job) if job.body.bytes() == b"abcdef"));
@@ -479,7 +479,7 @@ mod tests {
     fn data_that_are_the_unique_id_have_a_fingerprint() {
         for (unique, kept) in [("-", "Body(Some("), ("u", "Name("), ("", "None")] {
             let [submission] = &whole(&request(7, format!("f\0{unique}\0data").as_bytes()))[..] else {
-                panic!("one request")
+                panic!("expected one request")
             };
             assert!(submission.contains(&format!("unique: {kept}")), "{submission}");
         }

@@ -458,7 +458,7 @@ mod tests {
         for tube in 0..100_000 {
             let (delay, ttr) = (Span::ZERO, Span::from_secs(1));
             let job = NewJob { pri: 0, delay, ttr, body: Body::default() };
-            engine.put_into(client, format!("tube-{tube}").as_bytes(), job, Time::default()).expect("room for a job");
+            engine.put_into(client, format!("tube-{tube}").as_bytes(), job, Time::default()).expect("memory for a job");
         }
         let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
         let (mut settings, host) = (ProtocolSettings::default(), TestHost(Default::default()));
@@ -493,6 +493,6 @@ mod tests {
         assert!(bytes > 40 << 20 && turns > bytes as u64 / 64 / 1024, "{bytes} bytes in {turns} turns");
         let (turns, bytes, lines) = scrape_many(1000);
         assert_eq!(lines, 1000);
-        assert!(turns < 400 && bytes < 1 << 20, "{bytes} bytes in {turns} turns: the rest is counted");
+        assert!(turns < 400 && bytes < 1 << 20, "{bytes} bytes in {turns} turns: other tubes are only counted");
     }
 }

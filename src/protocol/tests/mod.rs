@@ -98,7 +98,7 @@ fn command_kind(command: &Command) -> String {
             let name = path.rsplit("::").next().unwrap_or_default();
             format!("http {} {name}", request.route().expect("a route").word)
         }
-        other => panic!("{other:?} takes several turns"),
+        other => panic!("{other:?} must take one turn"),
     }
 }
 
@@ -348,7 +348,7 @@ const CHANGES: [WorldChange; 25] = [
     ("half of the jobs are deleted in any state", |world| {
         world.delete(world.all_ids().into_iter().step_by(2).collect());
     }),
-    ("lives end", |world| world.now = world.now + Span::from_secs(60)),
+    ("times to live end", |world| world.now = world.now + Span::from_secs(60)),
     ("delays and times to run end", |world| world.now = world.now + Span::from_secs(12)),
     ("jobs are kicked", |world| world.send_as_other("use t\r\nkick 5\r\n")),
     ("jobs are reserved and released", |world| {
@@ -393,7 +393,7 @@ const CHANGES: [WorldChange; 25] = [
     ("the queue is drained and the tube paused", |world| {
         world.send_as_other("pause-tube t 1000\r\nlimit-tube t 1\r\ndrain\r\n");
     }),
-    ("others take the places of all", |world| {
+    ("other clients and jobs replace all", |world| {
         world.delete_all();
         for peer in 0..world.peers.len() {
             if peer != world.requester {
@@ -455,7 +455,7 @@ fn execute_row(row: &Row, (what, change): WorldChange, used: bool, (at, steps): 
     let Peer { received, is_disconnected, .. } = &world.peers[requester];
     let answered = row.answers.iter().any(|answer| received.starts_with(answer.as_bytes()));
     let text = String::from_utf8_lossy(received);
-    assert!(*is_disconnected || row.answers.is_empty() || answered, "{} answers {text:?} when {what}", row.name);
+    assert!(*is_disconnected || row.answers.is_empty() || answered, "{} replied {text:?} when {what}", row.name);
     world.seen
 }
 
@@ -479,7 +479,7 @@ fn long_commands_survive_any_change_between_their_turns() {
 
 /// A sorted list of 100,000 connections must consist of short turns, between which the server serves other clients.
 #[test]
-fn lists_of_many_connections_delay_nobody() {
+fn lists_of_many_connections_delay_no_client() {
     const STEPS: u64 = 1024;
     let mut world = World::new(true);
     (0..100_000).for_each(|_| _ = world.peer(Wire::Beanstalk));

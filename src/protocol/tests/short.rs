@@ -179,7 +179,7 @@ fn every_command_is_interrupted_or_short() {
             let is_short = SHORT.iter().any(|(short, _)| *short == name) || EXEMPT.contains(&&*name);
             let mut kinds = KINDS.iter().filter_map(|kind| kind.strip_prefix(&*name));
             let is_interrupted = kinds.any(|rest| rest.is_empty() || rest.starts_with(' '));
-            assert!(is_short != is_interrupted || name == "beanstalk Stats", "{name}: neither, or both");
+            assert!(is_short != is_interrupted || name == "beanstalk Stats", "{name} must be in exactly one table");
         }
     }
 }

@@ -227,7 +227,7 @@ mod tests {
         assert!(decoder.next(&mut input, &INTAKE).is_none());
         assert_eq!(decoder.uploading(), 6);
         let upload = decoder.upload().expect("four bytes are missing");
-        upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
+        upload.gap(1000).expect("free space").copy_from_slice(b"cdef");
         upload.filled(4);
         assert!(decoder.next(&mut b"\r".as_slice(), &INTAKE).is_none());
         let (_, request) = decoder.next(&mut b"\n".as_slice(), &INTAKE).expect("a complete request");

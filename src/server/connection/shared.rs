@@ -16,7 +16,7 @@ impl ThreadScratch {
         std::mem::swap(&mut self.lent, connections);
         first.work(hub, self);
         std::mem::swap(&mut self.lent, connections);
-        assert_eq!(connections.insert(first), number, "the key that has become vacant last");
+        assert_eq!(connections.insert(first), number, "the last vacated key must be reused");
         for ((number, command, end), out) in self.joined.drain(..).zip(&mut self.replies) {
             let connection = &mut connections[number];
             command.into_iter().for_each(|command| connection.backlog().pending.push_back(command));

@@ -40,9 +40,9 @@ impl Scene {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");
             ours.set_nonblocking(true).expect("a socket");
             theirs.set_nonblocking(true).expect("a socket");
-            hub.admission.admit(&PeerAddress::UNIX, false).expect("room for a connection");
+            hub.admission.admit(&PeerAddress::UNIX, false).expect("an admitted connection");
             let arrival = Arrival { stream: Stream::new(ours), peer: PeerAddress::UNIX, wire: Wire::Beanstalk };
-            scene.thread.arrivals.add(arrival).expect("it can be polled");
+            scene.thread.arrivals.add(arrival).expect("a pollable socket");
             scene.clients.push(theirs);
         }
         scene.rest();
@@ -62,7 +62,7 @@ impl Scene {
     }
 
     fn say(&mut self, client: usize, commands: &str) {
-        self.clients[client].write_all(commands.as_bytes()).expect("room in the socket");
+        self.clients[client].write_all(commands.as_bytes()).expect("space in the socket");
     }
 
     /// Lets the first clients send one string each, and serves them in one round. Returns the number of turns.
@@ -267,7 +267,7 @@ fn each_command_of_a_turn_is_checked_with_the_rights_of_its_client() {
     let folder = std::env::temp_dir().join(format!("shared-turns-access-{}", std::process::id()));
     std::fs::write(&folder, "* none put:mail* take:mail*\n").expect("a file");
     let gate = Gate::open(&folder).expect("a valid access file");
-    std::fs::remove_file(&folder).expect("our file");
+    std::fs::remove_file(&folder).expect("a file");
     let mut scene = Scene::begin(config(), None, Some(gate), 4);
     assert_eq!(scene.play(&["use mail\r\n", PUT, "use mailbox\r\n", "watch mail\r\n"]), 1);
     assert_eq!(scene.all_heard(), ["USING mail\r\n", "FORBIDDEN\r\n", "USING mailbox\r\n", "WATCHING 2\r\n"]);
@@ -282,7 +282,7 @@ fn each_command_of_a_turn_is_checked_with_the_rights_of_its_client() {
 #[test]
 fn the_replies_of_a_shared_turn_wait_for_the_log() {
     let folder = std::env::temp_dir().join(format!("shared-turns-log-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::create_dir(&folder).expect("a directory");
     let config = config().with(|config| config.log.mode = SyncMode::Always);
     let mut scene = Scene::begin(config, Some(Arc::new(Folder::new(&folder))), None, 5);
     for round in 0..3 {
@@ -300,5 +300,5 @@ fn the_replies_of_a_shared_turn_wait_for_the_log() {
     }
     scene.check();
     drop(scene);
-    std::fs::remove_dir_all(&folder).expect("our folder");
+    std::fs::remove_dir_all(&folder).expect("a directory");
 }

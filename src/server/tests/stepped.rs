@@ -220,16 +220,16 @@ mod tests {
         let mut server = Stepped::start(config, None, Time::from_nanos(1 << 60), false).expect("a server");
         let mut client = server.connect(Wire::Beanstalk).expect("a connection");
         for _ in 0..JOBS {
-            client.write_all(b"put 0 0 10 1\r\nx\r\n").expect("room for a job");
+            client.write_all(b"put 0 0 10 1\r\nx\r\n").expect("space in the socket");
             rounds(&mut server);
         }
         let mut replies = vec![0; 64 * 1024];
         assert!(client.read(&mut replies).expect("replies") > 0);
-        client.write_all(b"flush-tube default\r\n").expect("room for a command");
+        client.write_all(b"flush-tube default\r\n").expect("space in the socket");
         assert!(server.round());
         let ready =
             |server: &Stepped| server.look(|engine| engine.jobs().filter(|job| job.state() == State::Ready).count());
-        assert!((1..JOBS).contains(&ready(&server)), "it has begun, and is not done");
+        assert!((1..JOBS).contains(&ready(&server)), "the flush must be in progress");
         let _client = end(client);
         rounds(&mut server);
         server.check();
@@ -239,11 +239,11 @@ mod tests {
     #[test]
     fn a_flush_is_completed_whatever_its_client_does() {
         assert_eq!(left(Some), (0, 1));
-        assert_eq!(left(|_| None), (0, 0), "its client is gone, and reads no answer");
+        assert_eq!(left(|_| None), (0, 0), "the client has left without reading the reply");
         let says_no_more = |client: UnixStream| {
-            client.shutdown(Shutdown::Write).expect("a client that is there");
+            client.shutdown(Shutdown::Write).expect("a connected client");
             Some(client)
         };
-        assert_eq!(left(says_no_more), (0, 0), "it may still read the answer");
+        assert_eq!(left(says_no_more), (0, 0), "the client may still read the reply");
     }
 }
