@@ -17,7 +17,7 @@ pub struct Flag<A = ()> {
 const fn text(bytes: &'static [u8]) -> &'static str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        Err(_) => panic!("a part of a text"),
+        Err(_) => panic!("invalid UTF-8"),
     }
 }
 

@@ -264,9 +264,9 @@ mod tests {
             return;
         }
         let top = std::env::temp_dir().join(format!("beanpole-{name}-{}", std::process::id()));
-        fs::create_dir_all(top.join("place")).expect("a folder");
+        fs::create_dir_all(top.join("place")).expect("a directory");
         test(&top);
-        fs::remove_dir_all(&top).expect("our folder");
+        fs::remove_dir_all(&top).expect("a directory");
     }
 
     /// Another user, who owns the directory, replaces the socket file with a link immediately after its creation.
@@ -275,14 +275,14 @@ mod tests {
         with_folder("mode", |top| {
             let (path, moved, target) = (top.join("s"), top.join("moved"), top.join("target"));
             fs::write(&target, "precious").expect("a file");
-            fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).expect("our file");
+            fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).expect("a file");
             bind_with_mode(&path, 0o666, || {
                 drop(UnixListener::bind(&path)?);
                 fs::rename(&path, &moved)?;
                 symlink(&target, &path)
             })
             .expect("a socket file");
-            let mode = |path: &Path| fs::metadata(path).expect("our file").permissions().mode() & 0o777;
+            let mode = |path: &Path| fs::metadata(path).expect("a file").permissions().mode() & 0o777;
             assert_eq!((mode(&moved), mode(&target)), (0o666, 0o600));
         });
     }
@@ -292,9 +292,9 @@ mod tests {
     fn root_creates_a_socket_only_in_the_directory_that_it_has_checked() {
         with_folder("fixed", |top| {
             let (path, moved, private) = (top.join("place/s"), top.join("moved"), top.join("private"));
-            fs::create_dir(&private).expect("a folder");
+            fs::create_dir(&private).expect("a directory");
             let place = FilePlace::find(&path).expect("a place");
-            fs::rename(top.join("place"), &moved).expect("our folder");
+            fs::rename(top.join("place"), &moved).expect("a directory");
             symlink(&private, top.join("place")).expect("a link");
             let fixed = place.fixed_path(&path);
             drop(UnixListener::bind(&fixed).expect("a socket"));

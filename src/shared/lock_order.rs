@@ -116,7 +116,7 @@ impl HeldRank {
     fn take(rank: u8) -> HeldRank {
         if cfg!(debug_assertions) {
             let held = HELD.get();
-            assert!(held >> rank == 0, "a lock of rank {rank} is taken by a thread that holds ranks {held:#b}");
+            assert!(held >> rank == 0, "a lock of rank {rank} is acquired by a thread that holds ranks {held:#b}");
             HELD.set(held | 1 << rank);
         }
         HeldRank(rank)
@@ -137,11 +137,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locks_are_taken_in_their_order_again_and_again() {
+    fn locks_can_be_acquired_repeatedly_in_order() {
         let (engine, output) = (Mutex::<_, ENGINE>::new(1), Mutex::<_, OUTPUT>::new(2));
         for _ in 0..2 {
             let first = engine.lock();
-            let second = output.try_lock_for(Duration::from_secs(1)).expect("nobody has it");
+            let second = output.try_lock_for(Duration::from_secs(1)).expect("a free lock");
             assert_eq!(*first + *second, 3);
             first.unlock_fair();
         }

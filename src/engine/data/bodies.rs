@@ -437,7 +437,7 @@ mod tests {
             let again: Vec<BodyKey> = (0..1000).map(|_| bodies.copy(&vec![1; length])).collect();
             assert_eq!(bodies.spare - before, left / 99 * 89);
             again.into_iter().chain(few.into_iter().map(|(_, key)| key)).for_each(|key| bodies.remove(key));
-            assert!(bodies.spare - before <= 2 * PAGE as u64, "of a class, one page is kept");
+            assert!(bodies.spare - before <= 2 * PAGE as u64, "one page of the class may be kept");
         }
     }
 

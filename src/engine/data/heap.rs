@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_is_what_stands_there_when_all_is_in_order() {
+    fn a_stretch_equals_that_part_of_the_sorted_list() {
         let mixed: Vec<u32> = (0..60_000).map(|number| number * 7919 % 60_013).collect();
         let mut sorted = mixed.clone();
         sorted.sort_unstable();
@@ -347,7 +347,7 @@ mod tests {
                         assert!(smallest.best.len() <= KEPT && smallest.samples.len() <= MAX_SAMPLES);
                         smallest.finish().map(|found| (found, round))
                     })
-                    .expect("an end");
+                    .expect("a result");
                 let expected: Vec<u32> = sorted.iter().copied().skip(skip).take(take).collect();
                 assert_eq!(found, expected, "{take} from {skip}");
                 assert!(rounds <= 5, "{rounds} rounds for {take} from {skip}");

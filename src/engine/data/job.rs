@@ -214,7 +214,7 @@ impl Job {
 
     /// Panics if [`State::after`] does not permit `cause` in the job's state.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
-        self.state = self.state.after(cause).expect("a transition that the table has");
+        self.state = self.state.after(cause).expect("a permitted transition");
     }
 
     pub(in crate::engine) fn restored(self, state: State, due: Time) -> Job {
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn every_count_goes_on_beyond_a_byte() {
+    fn counts_continue_beyond_a_byte() {
         let mut details = Details::new(Span::ZERO, Span::from_secs(1));
         let counted = [Count::Reserves, Count::Timeouts, Count::Releases, Count::Buries, Count::Kicks];
         let mut expected = [0; 5];
@@ -491,7 +491,7 @@ mod tests {
             }
         }
         details.set_history(History::default());
-        assert!(matches!(details.0, Form::Packed { .. }), "small again");
+        assert!(matches!(details.0, Form::Packed { .. }), "packed again");
     }
 
     #[test]

@@ -384,7 +384,7 @@ impl ExtrasStore {
         self.unlink(number);
         let extras = self.table.items.remove(number);
         self.table.memory -= extras.cost();
-        debug_assert_eq!(extras.submitters(), 0, "somebody was not told");
+        debug_assert_eq!(extras.submitters(), 0, "a client was not notified");
         if self.table.items.len() == 0 {
             self.by_slot.clear();
         }
@@ -431,14 +431,14 @@ impl ExtrasStore {
         let last_active = self.get(number).rare().map_or(0, |rare| rare.reports);
         let new = Attachment { client, extras: number, last_active, of_job: Links::NONE, of_client: Links::NONE };
         let member = self.attachments.0.insert(new) as u32;
-        let rare = self.table.get_mut(number).rare.as_mut().expect("just made");
+        let rare = self.table.get_mut(number).rare.as_mut().expect("the part that was just created");
         rare.attached.push_back(member, &mut self.attachments);
         list.push_back(member, &mut OfClient(&mut self.attachments.0));
     }
 
     pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
         let number = self.attachments.0[member as usize].extras;
-        let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
+        let rare = self.table.get_mut(number).rare.as_mut().expect("an attached client");
         rare.attached.remove(member, &mut self.attachments);
         list.remove(member, &mut OfClient(&mut self.attachments.0));
         let ended = self.attachments.0.remove(member as usize);
@@ -463,7 +463,7 @@ impl ExtrasStore {
     /// Returns an attached client that has not received the last report, and marks that client as notified.
     pub fn next_to_notify(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
-        let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
+        let rare = self.table.get_mut(number).rare.as_mut().expect("an attached client");
         let attachment = &mut self.attachments.0[member as usize];
         if attachment.last_active == rare.reports {
             return None;

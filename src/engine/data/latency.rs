@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_counts_in_the_first_bucket_that_holds_it_and_all_behind() {
+    fn a_time_counts_in_the_first_bucket_that_holds_it_and_all_later_ones() {
         let mut histogram = Histogram::new(&[10, 100]);
         for nanos in [0, 10, 11, 100, 101] {
             histogram.observe(Span::from_nanos(nanos));

@@ -214,7 +214,7 @@ mod tests {
         is_exact("the key of an ended job", keys.table.memory, keys.table.allocated() + heap(&keys.ends));
         let without_heap = extras.table.allocated() + 4 * u64::from(MANY);
         is_exact("a job with a key", extras.table.counted(), without_heap);
-        is_exact("the same with a time to live", extras.table.memory, without_heap + heap(&extras.ends));
+        is_exact("a job with a key and a time to live", extras.table.memory, without_heap + heap(&extras.ends));
         assert_eq!(store.memory(), keys.table.memory + extras.table.memory);
         (0..MANY).for_each(|number| drop(store.ended_keys.remove(number)));
         (0..MANY).for_each(|slot| store.extras.remove(store.extras.of(slot)));

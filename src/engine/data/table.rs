@@ -170,7 +170,7 @@ pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -
 #[cold]
 #[inline(never)] // keeps the panic out of the callers of `get`
 fn vacant_slot(slot: u32) -> ! {
-    panic!("nothing is in slot {slot}")
+    panic!("slot {slot} is vacant")
 }
 
 /// The average number of items per bucket of a growing index.

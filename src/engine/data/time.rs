@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_that_is_not_in_the_calendar_is_not_turned_back() {
+    fn invalid_dates_do_not_round_trip() {
         for (year, month, day) in
             [(2015, 2, 29), (1900, 2, 29), (2016, 6, 31), (2016, 13, 1), (2016, 0, 9), (2016, 1, 0)]
         {

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 
 /// Log bytes for the copy of a schedule, in addition to a plain put.
 pub const RUN_SIZE: usize = 24;
-const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
+const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine must count enough bytes");
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredJob<'a> {

@@ -395,7 +395,7 @@ impl Engine {
         self.stop_waiting(client);
         if !waiting.is_for_job() {
             let found = self.store.extras.find_attached(waiting.outcome, &self.clients[client].attached);
-            self.detach(found.expect("a client that waits is attached"), client);
+            self.detach(found.expect("an attached client"), client);
             if waiting.run {
                 self.orphan(waiting.outcome);
             } else {

@@ -31,7 +31,7 @@ impl Engine {
     /// Runs the first due schedule. Several missed runs count as one. A schedule that waits for log space stays first,
     /// so that smaller copies of other schedules cannot use up the space forever.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
-        let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
+        let (_, slot) = self.store.schedules.first().expect("a due schedule");
         let schedule = self.store.schedules.get(self.store.jobs.get(slot).holder);
         let due = self.store.jobs.get(slot).due;
         let next = schedule.recurrence().map_or(Time::NEVER, |recurrence| recurrence.after(due, now));

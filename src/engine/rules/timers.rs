@@ -36,7 +36,7 @@ impl Engine {
         match waiting {
             Some(_) if state.in_margin(now) => self.end_wait(client, NoJob::DeadlineSoon),
             Some(waiting) if waiting.until <= now => self.give_up(client, waiting),
-            _ => unreachable!("a client was due for nothing"),
+            _ => unreachable!("a client has no due event"),
         }
     }
 
@@ -109,7 +109,7 @@ impl Engine {
     }
 
     fn extras_due(&mut self, now: Time) {
-        let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
+        let (_, number) = self.store.extras.ends.first().expect("a job with a time to live");
         let slot = self.store.extras.get(number).slot;
         let job = self.store.jobs.get(slot);
         match (job.completion, job.state()) {

@@ -239,7 +239,7 @@ impl Engine {
                 let job = self.store.jobs.get_mut(slot);
                 job.set(JobFlag::Leaving, true);
                 let key = (job.pri, job.id);
-                let leaving = state.leaving.as_mut().expect("a client that leaves");
+                let leaving = state.leaving.as_mut().expect("a disconnecting client");
                 leaving.push(key, slot, &mut self.store.jobs);
                 self.agenda.steps.take(1);
             } else if let Some((_, slot)) = state.leaving.as_ref().and_then(|leaving| leaving.first()) {
@@ -280,7 +280,7 @@ impl Engine {
             self.agenda.steps.take(ids.len() as u64 * MOVE);
             for id in ids {
                 // Other clients may be served during the loop, but cannot get jobs that `client` still holds.
-                let slot = self.store.jobs.find(id).expect("a job that it holds");
+                let slot = self.store.jobs.find(id).expect("a job held by the client");
                 self.end_reservation(slot, Cause::HangUp, now);
             }
             return Progress::Done;

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_may_have_no_more_than_the_machine_has() {
+    fn memory_does_not_exceed_that_of_the_machine() {
         assert!(memory() > 1 << 20 && Some(memory()) <= machine_memory());
     }
 }
