@@ -224,7 +224,7 @@ fn log_bytes_per_job(program: &Path) -> u64 {
     server.stop();
     let end = |bytes: Vec<u8>| bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1);
     let used = |path| end(fs::read(path).expect("a file"));
-    let files = fs::read_dir(log_folder()).expect("a folder").map(|entry| entry.expect("a file").path());
+    let files = fs::read_dir(log_folder()).expect("a directory").map(|entry| entry.expect("a file").path());
     let bytes: u64 = files.map(used).sum();
     let _ = fs::remove_dir_all(log_folder());
     bytes.div_ceil(JOBS as u64)
@@ -260,7 +260,7 @@ impl Server {
     fn start(mut command: Command) -> Server {
         command.args(["-l", "127.0.0.1", "-p", "0", "-t", "1", "-V"]);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("valgrind is installed");
-        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut server = Server { child, stderr, address: String::new() };
         let mut line = String::new();
         while server.address.is_empty() {
@@ -280,15 +280,15 @@ impl Server {
 
     /// Returns the resident memory in bytes.
     fn resident(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the server runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux reports it");
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a running server");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the line VmRSS");
         line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
     }
 
     /// Returns the processor time of all threads in nanoseconds.
     fn nanos(&self) -> u64 {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the server runs");
-        let files = threads.map(|thread| thread.expect("a folder").path().join("schedstat"));
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("a running server");
+        let files = threads.map(|thread| thread.expect("a directory").path().join("schedstat"));
         let first = |text: String| text.split_whitespace().next().and_then(|nanos| nanos.parse::<u64>().ok());
         files.filter_map(|file| first(fs::read_to_string(file).ok()?)).sum()
     }
@@ -296,7 +296,7 @@ impl Server {
     /// Stops the server with SIGTERM, and returns the unread lines of its log.
     fn stop(mut self) -> String {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("the server runs");
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("a running server");
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).expect("the log is text");
         rest
@@ -317,7 +317,7 @@ struct Client {
 impl Client {
     fn connect(address: &str) -> Client {
         let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_nodelay(true).expect("it is a TCP socket");
+        stream.set_nodelay(true).expect("a TCP socket");
         Client { stream: BufReader::new(stream) }
     }
 

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 }
 
 fn stats() -> Command {
-    Decoder::default().next(&mut b"stats\r\n".as_slice(), &INTAKE).expect("a whole request").1
+    Decoder::default().next(&mut b"stats\r\n".as_slice(), &INTAKE).expect("a complete request").1
 }
 
 fn put(length: usize) -> Vec<u8> {
@@ -75,7 +75,7 @@ fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
         for _ in 0..batches {
             let mut input = bytes.as_slice();
             for _ in 0..BATCH {
-                std::hint::black_box(decoder.next(&mut input, &INTAKE).expect("a whole request"));
+                std::hint::black_box(decoder.next(&mut input, &INTAKE).expect("a complete request"));
             }
         }
     });
@@ -114,7 +114,7 @@ fn answer(cases: &mut Cases, name: &str, length: usize, command: impl Fn() -> Co
         let client = engine.connect();
         let body = Body::from(vec![7; length]);
         let job = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::from_secs(60), body };
-        engine.put(client, job, Time::default()).expect("room for a job");
+        engine.put(client, job, Time::default()).expect("memory for a job");
         (
             engine,
             client,

@@ -62,7 +62,7 @@ impl World {
 
     fn watch(&mut self, tubes: usize) {
         for tube in 0..tubes {
-            self.engine.watch(self.worker, name(tube).as_bytes(), self.now).expect("room for a tube");
+            self.engine.watch(self.worker, name(tube).as_bytes(), self.now).expect("memory for a tube");
         }
     }
 
@@ -71,7 +71,7 @@ impl World {
         self.now = self.now + Span::from_nanos(1000);
         let body = Body::from([7u8; 64].as_slice());
         let job = NewJob { pri, delay, ttr: Span::from_secs(600), body };
-        self.engine.put(self.producer, job, self.now).expect("room for a job")
+        self.engine.put(self.producer, job, self.now).expect("memory for a job")
     }
 
     fn reserve(&mut self) -> JobId {
@@ -264,7 +264,7 @@ fn tubes(cases: &mut Cases) {
     let beside = move || {
         let mut world = World::new();
         for tube in 0..many {
-            world.engine.use_tube(world.producer, name(tube).as_bytes()).expect("room for a tube");
+            world.engine.use_tube(world.producer, name(tube).as_bytes()).expect("memory for a tube");
             world.put(0, Span::ZERO);
         }
         world.engine.use_tube(world.producer, DEFAULT).expect("the default tube");

@@ -55,7 +55,7 @@ fn run(args: &Args) {
     let path = args.peer.clone().unwrap_or_default();
     let peer = path.is_file().then(|| Program::Gearmand(path.clone()));
     if peer.is_none() {
-        println!("{} is not there, so beanpole runs alone: apt-get install gearman-job-server\n", path.display());
+        println!("{} is missing, so beanpole runs alone: apt-get install gearman-job-server\n", path.display());
     }
     let ours = Program::Door(args.ours.clone(), "--gearman");
     runner::run(args, &Sides { ours, static_program: None, peer, echo: None });

@@ -74,7 +74,7 @@ fn run(args: &Args) {
     let path = args.peer.clone().unwrap_or_default();
     let peer = path.is_file().then(|| Program::Queue(path.clone()));
     if peer.is_none() {
-        println!("{} is not there, so beanpole runs alone: apt-get install beanstalkd\n", path.display());
+        println!("{} is missing, so beanpole runs alone: apt-get install beanstalkd\n", path.display());
     }
     let echo = Program::Echo(verify::Bodies::new(64).put_length());
     let static_program = args.static_program.clone().map(Program::Queue);

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 }
 
 fn draw(results: &str, picture: &str) -> Result<(), String> {
-    let (figures, lacking) = (read(results)?, || format!("{results} has no figures beside beanstalkd's"));
+    let (figures, lacking) = (read(results)?, || format!("{results} has no figures to compare with beanstalkd's"));
     write(picture, &drawing::draw(&figures).ok_or_else(lacking)?)?;
     let csv = Path::new(picture).with_extension("csv");
     write(&csv.to_string_lossy(), &publish::csv(&figures).ok_or_else(lacking)?)

@@ -47,9 +47,9 @@ impl Server {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program");
         let mut line = String::new();
         BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let names = line.trim().rsplit_once("listening on ").expect("its addresses").1;
+        let names = line.trim().rsplit_once("listening on ").expect("the addresses").1;
         let (plain, secure) = names.split_once(" and ").expect("two addresses");
-        let secure = secure.strip_prefix("tls:").expect("one with TLS").to_owned();
+        let secure = secure.strip_prefix("tls:").expect("an address with TLS").to_owned();
         Server { child, plain: plain.to_owned(), secure }
     }
 
@@ -87,7 +87,7 @@ fn make_certificate(folder: &Path) {
 
 fn client_config(folder: &Path) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(folder.join("cert.pem")).expect("it")).expect("a certificate");
+    roots.add(CertificateDer::from_pem_file(folder.join("cert.pem")).expect("a PEM file")).expect("a certificate");
     let provider = Arc::new(crypto::ring::default_provider());
     let builder =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
@@ -111,7 +111,7 @@ fn connect(address: &str, config: Option<&Arc<ClientConfig>>) -> Box<dyn Link> {
 fn ask(link: &mut (impl Read + Write + ?Sized), line: &[u8], expected: &[u8]) {
     link.write_all(line).expect("a peer that reads");
     let mut answer = vec![0; expected.len()];
-    link.read_exact(&mut answer).expect("an answer");
+    link.read_exact(&mut answer).expect("a reply");
     assert_eq!(answer, expected);
 }
 
@@ -144,7 +144,7 @@ fn idle(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> u
 
 fn main() {
     let folder = PathBuf::from(format!("{}/tls-bench-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
+    fs::create_dir_all(&folder).expect("a directory");
     make_certificate(&folder);
     let config = client_config(&folder);
     let server = Server::start(&folder);

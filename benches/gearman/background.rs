@@ -73,7 +73,7 @@ impl Load for Drain {
         let Reply::Assigned(handle, data) = reply else { return Err(unexpected(reply)) };
         let number = number(data)?;
         if number != self.ledger.taken() {
-            return Err(format!("job number {number} comes when it is {}'s turn", self.ledger.taken()));
+            return Err(format!("job number {number} arrived instead of number {}", self.ledger.taken()));
         }
         self.ledger.assigned(number, handle)?;
         self.held.push((handle.to_vec(), result(data)));

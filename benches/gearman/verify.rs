@@ -20,7 +20,7 @@ pub fn number(bytes: &[u8]) -> Result<usize, String> {
     let number = bytes.first_chunk::<NUMBER>().map_or(0, |number| u64::from_le_bytes(*number) as usize);
     match bytes == data(number) {
         true => Ok(number),
-        false => Err(format!("data of {} bytes came back changed", bytes.len())),
+        false => Err(format!("data of {} bytes was changed", bytes.len())),
     }
 }
 
@@ -61,20 +61,20 @@ impl Ledger {
     }
 
     pub fn has_handle(&mut self, number: usize, handle: &[u8]) -> Result<(), String> {
-        let new = handle_number(handle).ok_or_else(|| format!("a handle is {}", handle.escape_ascii()))?;
+        let new = handle_number(handle).ok_or_else(|| format!("an invalid handle: {}", handle.escape_ascii()))?;
         let known = std::mem::replace(&mut self.jobs[number].0, new);
         if known != 0 && known != new {
             return Err(format!("job number {number} has the handles {known} and {new}"));
         }
         if number > 0 && self.jobs[number - 1].0 == new {
-            return Err(format!("handle {new} was given twice"));
+            return Err(format!("handle {new} was assigned twice"));
         }
         Ok(())
     }
 
     pub fn assigned(&mut self, number: usize, handle: &[u8]) -> Result<(), String> {
         if number >= self.jobs.len() || std::mem::replace(&mut self.jobs[number].1, true) {
-            return Err(format!("job number {number} was never submitted, or is given out twice"));
+            return Err(format!("job number {number} was never submitted, or was assigned twice"));
         }
         self.taken += 1;
         self.has_handle(number, handle)

@@ -119,7 +119,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
 
 pub fn unexpected(reply: Reply) -> String {
     match reply {
-        Reply::Other((kind, body)) => format!("the server answered {kind}: {}", body.escape_ascii()),
-        other => format!("an unexpected {other:?}"),
+        Reply::Other((kind, body)) => format!("the server sent a packet of type {kind}: {}", body.escape_ascii()),
+        other => format!("an unexpected reply: {other:?}"),
     }
 }

@@ -47,8 +47,8 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     options.optopt("", "beanpole", "the server under test (default: the one built with this)", "PATH");
     options.optopt("", "static", "the static program, for restart-static", "PATH");
     options.optopt("", "compare", "warn where a ratio is 15 % worse than in these results", "FILE");
-    options.optflag("", "bench", "ignored; cargo says it");
-    options.optflag("h", "help", "print this");
+    options.optflag("", "bench", "ignored; cargo adds it");
+    options.optflag("h", "help", "print this help");
     let matches = options.parse(arguments).map_err(|fail| fail.to_string())?;
     // `cargo test` runs benchmarks without arguments, and must not start any scenario.
     if matches.opt_present("help") || arguments.is_empty() {
@@ -75,7 +75,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     };
     let known = |name: &str| SCENARIOS.iter().any(|scenario| scenario.name == name);
     match args.names.iter().find(|name| !known(name)) {
-        Some(name) => Err(format!("no scenario is called {name}; --list tells their names")),
+        Some(name) => Err(format!("no scenario is called {name}; --list prints the names")),
         None => Ok(Parsed::Run(args)),
     }
 }

@@ -65,7 +65,7 @@ impl Churn<'_> {
         let count = stream.read(&mut buffer).map_err(|error| error.to_string())?;
         match next(&mut &buffer[..count])? {
             Some(Reply::Inserted(id)) => self.ledger.inserted(number, id)?,
-            other => return Err(format!("an unexpected {other:?}")),
+            other => return Err(format!("an unexpected reply: {other:?}")),
         }
         drop(stream);
         self.times.add(since.elapsed());

@@ -60,7 +60,7 @@ impl Load for Drain {
             Reply::Reserved(id, body) => {
                 let number = self.bodies.number(body)?;
                 if number != self.ledger.taken() {
-                    return Err(format!("job number {number} comes when it is {}'s turn", self.ledger.taken()));
+                    return Err(format!("job number {number} arrived instead of number {}", self.ledger.taken()));
                 }
                 self.ledger.reserved(number, id)?;
                 self.held.push(id);

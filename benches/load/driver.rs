@@ -177,7 +177,7 @@ impl Driver {
                 return Ok(());
             }
             if self.expected == 0 {
-                return Err("nothing is left to wait for".to_owned());
+                return Err("no replies are outstanding".to_owned());
             }
             now = self.turn(load, Some(Duration::from_millis(100)))?;
             let progress = load.operations() ^ (self.expected as u64) << 40;
@@ -242,7 +242,7 @@ impl Driver {
             connection.rest.clear();
             connection.rest.extend_from_slice(input);
             if answered > connection.expected {
-                return Err(format!("{} replies too many", answered - connection.expected));
+                return Err(format!("{} unexpected replies", answered - connection.expected));
             }
             connection.expected -= answered;
             self.expected -= answered;

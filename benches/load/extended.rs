@@ -251,7 +251,7 @@ fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Resul
             let before = load.operations();
             driver.run(&mut load, Until::Work(before + 100, super::driver::PATIENCE))?;
         }
-        asking.join().expect("an end").map_err(|error| error.to_string())
+        asking.join().expect("a thread that returns").map_err(|error| error.to_string())
     })?;
     load.stopping = true;
     driver.run(&mut load, Until::Quiet(0))?;

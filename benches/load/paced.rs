@@ -142,10 +142,10 @@ pub fn delayed(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let all = jobs as u64;
     driver.run(&mut load, Until::Work(all, Duration::from_secs(DELAYS as u64) + LATE))?;
     if load.done < all {
-        return Err(format!("only {} of {all} delayed jobs came", load.done));
+        return Err(format!("only {} of {all} delayed jobs arrived", load.done));
     }
     if load.early > Duration::from_millis(1) {
-        return Err(format!("a delayed job came {:?} early", load.early));
+        return Err(format!("a delayed job arrived {:?} early", load.early));
     }
     let work = span.end(all, &load.late);
     Ok(Outcome::of(work).and("lateness p99, ms", load.late.percentile(0.99) / 1000.0, Goal::AtMost(2.0)))

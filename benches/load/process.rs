@@ -108,7 +108,7 @@ fn start_echo(length: usize) -> Result<Server, String> {
     let mut line = String::new();
     let stdout = child.stdout.take().expect("a pipe");
     BufReader::new(stdout).read_line(&mut line).map_err(|error| error.to_string())?;
-    let address = line.trim().parse().map_err(|_| format!("the echo server says {line:?}"))?;
+    let address = line.trim().parse().map_err(|_| format!("the echo server printed {line:?}"))?;
     Ok(Server { child, address, started_in: start.elapsed() })
 }
 
@@ -225,7 +225,7 @@ impl Folder {
         let near = std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));
         let parent = near.unwrap_or_else(std::env::temp_dir);
         let folder = parent.join(format!("load-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder for a binlog");
+        fs::create_dir_all(&folder).expect("a directory for a binlog");
         Folder(folder)
     }
 

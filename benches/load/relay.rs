@@ -144,7 +144,7 @@ impl Load for Relay {
             return self.worker_replied(connection - self.shape.producers, now, reply, out);
         }
         let Reply::Inserted(id) = reply else { return Err(unexpected(reply)) };
-        let number = self.producers[connection].unanswered.pop_front().ok_or("an answer too many")?;
+        let number = self.producers[connection].unanswered.pop_front().ok_or("an unexpected reply")?;
         self.ledger.inserted(number, id)?;
         self.next_put(connection);
         Ok(())

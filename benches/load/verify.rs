@@ -41,7 +41,7 @@ impl Bodies {
     }
 
     fn of(length: usize, line: &str) -> Bodies {
-        assert!(length >= NUMBER, "a body has room for its number");
+        assert!(length >= NUMBER, "a body must have space for its number");
         let digits = line.find(DIGITS);
         let mut template = format!("{line}\r\n").into_bytes();
         let head = template.len();
@@ -74,7 +74,7 @@ impl Bodies {
         let filler = &self.template[self.head + NUMBER..self.head + self.length];
         match body.split_first_chunk::<NUMBER>() {
             Some((number, rest)) if rest == filler => Ok(u64::from_le_bytes(*number) as usize),
-            _ => Err(format!("a body of {} bytes came back changed", body.len())),
+            _ => Err(format!("a body of {} bytes was changed", body.len())),
         }
     }
 }
@@ -121,12 +121,12 @@ impl Ledger {
         let entry = &mut self.ids[number];
         let known = *entry & !TAKEN;
         if id == 0 || (known != 0 && known != id) {
-            return Err(format!("job number {number} was given out as {known} and inserted as {id}"));
+            return Err(format!("job number {number} was reserved as {known} and inserted as {id}"));
         }
         *entry |= id;
         // Detects an ID that the server has assigned twice in succession. Draining the queue detects other duplicates.
         if !self.echo && number > 0 && self.ids[number - 1] & !TAKEN == id {
-            return Err(format!("id {id} was given twice"));
+            return Err(format!("ID {id} was assigned twice"));
         }
         Ok(())
     }
@@ -135,10 +135,10 @@ impl Ledger {
         let entry = self.ids.get_mut(number).ok_or_else(|| format!("job number {number} was never put"))?;
         let known = *entry & !TAKEN;
         if *entry & TAKEN != 0 {
-            return Err(format!("job number {number} was given out twice"));
+            return Err(format!("job number {number} was reserved twice"));
         }
         if known != 0 && known != id {
-            return Err(format!("job number {number} was inserted as {known} and given out as {id}"));
+            return Err(format!("job number {number} was inserted as {known} and reserved as {id}"));
         }
         *entry = id | TAKEN;
         self.taken += 1;

@@ -107,7 +107,7 @@ fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let (from, to) = (end + 2, end + 2 + length as usize);
     match bytes.get(to..to + 2) {
         Some(b"\r\n") => Ok(Some((Reply::Reserved(id, &bytes[from..to]), to + 2))),
-        Some(other) => Err(format!("a body of job {id} ends in {other:?}")),
+        Some(other) => Err(format!("the body of job {id} ends in {other:?}")),
         None => Ok(None),
     }
 }
@@ -120,7 +120,7 @@ fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
         return Ok(None);
     }
     let Some(length) = window.windows(2).position(|pair| pair == b"\r\n") else {
-        return if window.len() < MAX_LINE { Ok(None) } else { Err("a line without end".to_owned()) };
+        return if window.len() < MAX_LINE { Ok(None) } else { Err("a line is too long".to_owned()) };
     };
     let reply = match &window[..length] {
         word if word.starts_with(b"USING ") => Reply::Using,
@@ -132,8 +132,8 @@ fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
 
 pub fn unexpected(reply: Reply) -> String {
     match reply {
-        Reply::Other(line) => format!("the server answered {}", String::from_utf8_lossy(line)),
-        Reply::Reserved(id, body) => format!("an unexpected RESERVED {id} {}", body.len()),
-        other => format!("an unexpected {other:?}"),
+        Reply::Other(line) => format!("an unexpected reply: {}", String::from_utf8_lossy(line)),
+        Reply::Reserved(id, body) => format!("an unexpected reply: RESERVED {id} {}", body.len()),
+        other => format!("an unexpected reply: {other:?}"),
     }
 }

@@ -32,7 +32,7 @@ fn number(name: &[u8], bytes: &[u8]) -> Result<usize, String> {
     let number = bytes.first_chunk::<8>().map_or(0, |number| u64::from_le_bytes(*number) as usize);
     match bytes == data(number) && name == id(number).as_bytes() {
         true => Ok(number),
-        false => Err(format!("job {} came with other data", name.escape_ascii())),
+        false => Err(format!("job {} has the wrong data", name.escape_ascii())),
     }
 }
 
@@ -98,7 +98,7 @@ impl Load for Leases {
             Reply::Leased(name, data) => {
                 let number = number(name, data)?;
                 if std::mem::replace(&mut self.taken[number], true) {
-                    return Err(format!("job number {number} was given out twice"));
+                    return Err(format!("job number {number} was leased twice"));
                 }
                 self.leased += 1;
                 self.times.add(now - self.sent[connection]);

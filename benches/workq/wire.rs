@@ -80,7 +80,7 @@ fn leased(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, String> {
     let mut words = head.split(|byte| *byte == b' ');
     let (id, length) = (words.next().unwrap_or_default(), words.nth(2).unwrap_or_default());
     let length = std::str::from_utf8(length).ok().and_then(|text| text.parse::<usize>().ok());
-    let length = length.ok_or_else(|| format!("a lease is {}", head.escape_ascii()))?;
+    let length = length.ok_or_else(|| format!("an invalid lease: {}", head.escape_ascii()))?;
     let Some((data, rest)) = rest.split_at_checked(length) else { return Ok(None) };
     match rest.split_first_chunk::<2>() {
         None => Ok(None),
@@ -91,7 +91,7 @@ fn leased(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, String> {
 
 pub fn unexpected(reply: Reply) -> String {
     match reply {
-        Reply::Other(line) => format!("the server answered {}", line.escape_ascii()),
-        other => format!("an unexpected {other:?}"),
+        Reply::Other(line) => format!("an unexpected reply: {}", line.escape_ascii()),
+        other => format!("an unexpected reply: {other:?}"),
     }
 }
