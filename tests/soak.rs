@@ -55,7 +55,7 @@ impl Done {
 
 /// Returns the values that must not grow: resident memory in bytes, descriptors, threads, and bytes of the log.
 fn figures(server: &Daemon, folder: &Path) -> [u64; 4] {
-    let sizes = std::fs::read_dir(folder).expect("the log's folder").map(|entry| {
+    let sizes = std::fs::read_dir(folder).expect("the log directory").map(|entry| {
         // The server may have removed the file since it was listed.
         entry.expect("an entry").metadata().map_or(0, |file| file.len())
     });

@@ -162,7 +162,7 @@ mod tests {
         assert!(lease.is_over());
         let late = Lease::new(now);
         late.extend(now + Duration::from_secs(7200));
-        assert!(late.is_over(), "it had ended before it was extended");
+        assert!(late.is_over(), "the lease had ended before the extension");
         assert!(!Lease::default().is_over());
     }
 }

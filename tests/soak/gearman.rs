@@ -14,7 +14,7 @@ fn response(stream: &mut TcpStream) -> (u32, Vec<u8>) {
     stream.read_exact(&mut header).expect("a packet");
     let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
     let mut body = vec![0; number(8) as usize];
-    stream.read_exact(&mut body).expect("its body");
+    stream.read_exact(&mut body).expect("the body");
     (number(4), body)
 }
 

@@ -63,7 +63,7 @@ fn events_of_other_connections_reach_a_waiting_client() {
         worker.write_all(b"reserve\r\n").expect("a peer that reads");
         assert_eq!(ask(&mut producer, "put 0 0 60 3\r\nabc").expect("a reply"), format!("INSERTED {number}"));
         assert_eq!(read_line(&mut worker).expect("a job"), format!("RESERVED {number} 3"));
-        assert_eq!(read_line(&mut worker).expect("its body"), "abc");
+        assert_eq!(read_line(&mut worker).expect("the body"), "abc");
         assert_eq!(ask(&mut worker, &format!("delete {number}")).expect("a reply"), "DELETED");
     }
 }
