@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_short_is_read_up_to_there() {
+    fn a_truncated_file_is_read_to_its_end() {
         for version in [V5, V7] {
             let records = mixture(version, 5, &mut Random(3));
             let (bytes, offsets) = (file(version, &records), offsets(&records));

@@ -474,7 +474,7 @@ mod tests {
 
     // Tests promise P24 of beanpole-promises(7).
     #[test]
-    fn no_bytes_bring_the_reader_down() {
+    fn arbitrary_bytes_do_not_crash_the_reader() {
         let mut random = Random(7);
         for round in 0..2000 {
             let version = [V5, V7][round % 2];

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intact_segment_reads_whole_with_or_without_zeros_behind() {
+    fn an_intact_segment_is_read_completely_with_or_without_trailing_zeros() {
         let mut bytes = segment();
         let length = bytes.len();
         bytes.resize(length + 1000, 0);
@@ -319,7 +319,7 @@ mod tests {
 
     /// A head that crosses the end of the window is found in the next window. The test uses a head of maximum size.
     #[test]
-    fn behind_a_gap_at_the_end_of_the_window_no_record_is_lost() {
+    fn no_record_after_a_gap_at_the_end_of_the_window_is_lost() {
         let settings = TubeSettings { max: 1, ..TubeSettings::default() };
         let longest = Record::Settings { tube: &[b't'; LOOK - PREFIX - SETTINGS], settings };
         for (less, before) in

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_is_owed_from_a_write_to_the_next_sync_and_bytes_are_kept_as_long() {
+    fn written_bytes_are_kept_until_the_next_sync() {
         for mode in [SyncMode::Always, SyncMode::Every(50)] {
             let mut writer = writer(mode);
             let mut end = 0;
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn without_syncs_nothing_is_kept_that_is_written_and_none_is_owed_unless_it_is_demanded() {
+    fn without_syncs_only_demanded_syncs_run_and_written_bytes_are_not_kept() {
         let mut writer = writer(SyncMode::Never);
         let (first, length) = batch(0);
         writer.write(first).expect("a write");
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn once_another_segment_took_over_those_before_it_are_synced_no_more() {
+    fn earlier_segments_are_not_synced_after_a_takeover() {
         let mut writer = writer(SyncMode::Always);
         writer.add_prepared(2, Arc::new(Nowhere));
         let (mut first, length) = batch(0);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_was_left_during_a_sync_is_owed_one() {
+    fn a_segment_left_during_a_sync_is_synced_again() {
         let mut writer = writer(SyncMode::Always);
         let (first, length) = batch(0);
         writer.write(first).expect("a write");

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_shows_the_rate_and_the_time_left() {
+    fn the_progress_shows_the_rate_and_the_remaining_time() {
         let second = Duration::from_secs(1);
         assert_eq!(line("jobs", 500, None, second), "500 jobs  500/s");
         let expected = "[#####               ]  25%  500 jobs  500/s  3 s left";

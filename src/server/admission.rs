@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_count_for_their_address_and_have_places_on_this_machine() {
+    fn http_connections_count_for_their_address_and_local_ones_have_reserved_places() {
         let admission = admission(1000, Some(100));
         let far = peer("192.0.2.1");
         let count = std::iter::from_fn(|| admission.admit(&far, true).ok()).count();

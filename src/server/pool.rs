@@ -767,7 +767,7 @@ mod tests {
 
     // Tests promise P15 of beanpole-promises(7).
     #[test]
-    fn a_flush_and_a_move_are_completed_though_their_clients_hang_up() {
+    fn flushes_and_moves_are_completed_after_their_clients_disconnect() {
         const JOBS: u64 = 3000;
         for (command, to) in [("flush-tube default", None), ("move-tube default to ready 2900", Some(2900))] {
             let (mut thread, mut clients) = thread_with_clients(2);

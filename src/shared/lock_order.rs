@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    fn the_other_order_and_two_of_one_rank_are_refused() {
+    fn the_wrong_order_and_two_locks_of_one_rank_are_refused() {
         let refused = |work: fn()| std::thread::spawn(work).join().is_err();
         assert!(refused(|| {
             let (engine, output) = (Mutex::<_, ENGINE>::new(()), Mutex::<_, OUTPUT>::new(()));

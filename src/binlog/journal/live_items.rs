@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_of_a_chunk_goes_with_its_last_job_but_for_that_of_the_first() {
+    fn empty_chunks_except_the_first_are_freed() {
         let (mut index, mut list) = (LiveIndex::default(), List::default());
         let second = CHUNK as u32;
         let slots = [0, 5, second, second + 5];

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_in_one_line() {
+    fn all_problems_are_shown_as_alarms() {
         let wrong = "current-jobs-buried: 12\nfailures-last-hour: 1234\npaused-tubes: 3\nlate-schedules: 4\n\
                      binlog-state: failing\n";
         let of = |text: &str| {

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tube_comes_before_a_client_at_the_same_moment() {
+    fn a_tube_precedes_a_client_at_the_same_time() {
         let mut deadlines = Deadlines::default();
         deadlines.set(TimerKey::Client(0), Time::from_nanos(5));
         deadlines.set(TimerKey::Tube(9), Time::from_nanos(5));

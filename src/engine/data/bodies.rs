@@ -389,7 +389,7 @@ mod tests {
 
     // Tests promise P3 of beanpole-promises(7).
     #[test]
-    fn bodies_of_any_length_stay_as_they_are_while_others_go() {
+    fn bodies_of_any_length_remain_unchanged_while_others_are_removed() {
         let body = |number: usize| vec![number as u8; number * 7 % 1300];
         let mut bodies = Bodies::default();
         let mut keys: Vec<Option<BodyKey>> =
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_pages_give_their_memory_back_but_one() {
+    fn all_empty_pages_except_one_are_freed() {
         let mut bodies = Bodies::default();
         let keys: Vec<BodyKey> = (0..10_000).map(|_| bodies.copy(&[1; 64])).collect();
         let of_64 = class_of(64);

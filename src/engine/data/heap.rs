@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn members_come_out_in_order_whatever_left_before() {
+    fn members_are_removed_in_order_after_any_other_removals() {
         let mut positions = vec![0u32; 1000];
         let mut heap = Heap::new();
         for member in 0..1000u32 {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_found_while_rows_come_and_go() {
+    fn ids_are_found_while_rows_are_added_and_removed() {
         let mut ids = Ids::default();
         (1..=10_000).for_each(|id| ids.insert(JobId(id), id as u32 + 5));
         assert!((1..=10_000).all(|id| ids.find(JobId(id)) == Some(id as u32 + 5)));

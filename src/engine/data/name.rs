@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stays_as_it_is() {
+    fn a_name_remains_unchanged() {
         let texts = [
             "",
             "a",

@@ -206,7 +206,7 @@ mod tests {
 
     // Tests promise P5 of beanpole-promises(7).
     #[test]
-    fn jobs_come_out_by_priority_then_id_whatever_order_they_came_in() {
+    fn jobs_are_taken_by_priority_then_id_in_any_order_of_insertion() {
         let mut jobs = Jobs::default();
         let mut queue = ReadyQueue::default();
         let mut slots = Vec::new();

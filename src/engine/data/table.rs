@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_chunks_give_their_memory_back_but_one() {
+    fn all_empty_chunks_except_one_are_freed() {
         let mut things: Slots<_> = Slots::default();
         let chunks = |things: &Slots<u64>| things.chunks.iter().filter(|chunk| chunk.entries.capacity() > 0).count();
         let slots: Vec<u32> = (0..5 * CHUNK as u64).map(|thing| things.insert(thing)).collect();

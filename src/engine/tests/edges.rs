@@ -300,7 +300,7 @@ fn giving_back_jobs_in_few_steps_visits_each_about_once() {
 }
 
 #[test]
-fn a_sleeper_is_notified_of_a_job_that_came_before_its_place_in_the_queue() {
+fn a_worker_that_becomes_idle_is_notified_of_a_job_put_during_its_search() {
     let (mut engine, producer, worker) = falling_asleep();
     engine.grant_steps(u64::MAX);
     let id = engine.put_into(producer, &name_of(TUBES - 1), job(b"x"), NOW).expect("memory");

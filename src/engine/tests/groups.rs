@@ -89,7 +89,7 @@ fn puts_during_a_release_do_not_delay_it() {
 }
 
 #[test]
-fn the_end_of_a_member_costs_the_same_however_many_there_are() {
+fn the_end_of_a_member_costs_the_same_in_groups_of_any_size() {
     let (mut engine, client) = engine();
     let mut max = 0;
     let members: Vec<JobId> = (0..20_000).map(|_| member(&mut engine, client, "g")).collect();

@@ -278,7 +278,7 @@ fn an_expired_job_goes_to_the_client_that_waits_longest() {
 }
 
 #[test]
-fn after_a_stall_a_job_may_expire_into_the_hands_of_its_former_holder() {
+fn after_a_stall_an_expired_job_may_return_to_its_former_holder() {
     let mut queue = Queue::new();
     let [holder, other, client] = queue.clients();
     let job = queue.put(client, 7, Span::ZERO, secs(3));

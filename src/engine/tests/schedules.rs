@@ -67,7 +67,7 @@ fn missed_runs_are_combined_into_one() {
 }
 
 #[test]
-fn a_refused_copy_is_put_as_soon_as_it_can_be() {
+fn a_refused_copy_is_put_as_soon_as_possible() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let id = put(&mut engine, client, "a", "60", 0, at(0));

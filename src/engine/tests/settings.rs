@@ -21,7 +21,7 @@ fn put(engine: &mut Engine, client: ClientId, count: u64) {
 }
 
 #[test]
-fn a_rate_is_exact_however_often_workers_ask() {
+fn a_rate_is_exact_for_any_number_of_requests() {
     let rate = Some(Rate { count: 1000, seconds: 1 });
     for pause in [1, 7, 90] {
         let (mut engine, client) = engine(TubeSettings { rate, ..TubeSettings::default() });

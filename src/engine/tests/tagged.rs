@@ -20,7 +20,7 @@ fn key(text: &str) -> Tags {
 
 // Tests promise P28 of beanpole-promises(7).
 #[test]
-fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
+fn very_many_blocked_jobs_cost_no_steps() {
     const JOBS: u32 = 20_000;
     let (mut engine, client) = engine();
     let now = Time::from_nanos(1);

@@ -145,7 +145,7 @@ fn a_kick_ends_while_other_clients_put_jobs() {
 
 // Tests promise P10 of beanpole-promises(7).
 #[test]
-fn a_hang_up_that_gives_very_many_jobs_back_in_the_order_of_service() {
+fn a_disconnection_returns_very_many_jobs_in_the_order_of_service() {
     in_both(|world, size| {
         let [holder, producer] = [(); 2].map(|()| world.engine.connect());
         world.put(producer, size, Span::ZERO);
@@ -282,7 +282,7 @@ fn a_gearman_worker_with_very_many_functions_sleeps_grabs_and_forgets_them() {
 }
 
 #[test]
-fn a_worker_that_falls_asleep_again_and_again_searches_once() {
+fn a_worker_that_becomes_idle_repeatedly_searches_once() {
     let mut world = Turns::new(large());
     let worker = world.engine.connect_as(ReservePolicy::Notified);
     world.watch(worker, 10 * FEW_WATCHED);
