@@ -1,9 +1,9 @@
 //! Checks the costs of requests, jobs and connections against a table in the repository.
 //!
 //! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. callgrind counts the instructions
-//! of a short and of a long run, and the difference excludes the startup costs. Memory is measured as the growth of the
-//! resident set. The static program is compared with the dynamic program by processor time, because instruction counts
-//! do not show how fast memcpy(3) is. The values must not depend on the load of the machine.
+//! of a short run and of a long run. The difference between the counts excludes the startup costs. Memory is measured
+//! as the growth of the resident set. The static program is compared with the dynamic program by processor time,
+//! because instruction counts do not show how fast memcpy(3) is. The values must not depend on the load of the machine.
 //!
 //! Run `make budget`, or `cargo bench --bench budget -- PROGRAM [STATIC]` with the paths of optimized programs. The
 //! option `--update` writes the measured values into the table. Needs valgrind and Linux.
@@ -28,8 +28,8 @@ const OTHER_COMPILER: f64 = 10.0;
 /// 2026, a drain with this function was 9 to 14 % slower, and the measured value exceeded the table by at least 5.8 %.
 const TIMED_TOLERANCE: f64 = 5.0;
 
-/// The number of operations in a short run and in a long run. The difference between their measurements excludes the
-/// startup costs.
+/// The number of operations in a short run and in a long run. The difference between the measurements of the two runs
+/// excludes the startup costs.
 const RUNS: [usize; 2] = [1_000, 5_000];
 
 /// The minimum and the maximum number of pairs of timed runs. More pairs than the minimum are run only while the static
@@ -112,9 +112,9 @@ const STATIC: [(&str, Work); 2] = [
     ("% of time for puts and a drain in the static program", drain),
 ];
 
-/// Returns the processor time of `program` as a percentage of the time of `other`: the median over pairs of runs, at
-/// least [`PARITY`]. On some machines, each run has one of two speeds, which differ by a factor of two. The fastest
-/// runs of the programs can therefore have different speeds, but in most pairs, both runs have the same speed.
+/// Returns the processor time of `program` as a percentage of the time of `other`. The result is the median over pairs
+/// of runs, or [`PARITY`] if the median is lower. On some machines, each run has one of two speeds, which differ by a
+/// factor of two. The fastest runs are therefore not compared. In most pairs, both runs have the same speed.
 fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
     let time = |program: &Path| {
         let server = Server::start(Command::new(program));

@@ -1,7 +1,8 @@
 //! Measures the costs of background jobs at different queue lengths.
 //!
 //! Owns the loads [`Submits`] and [`Drain`], which send batches over one connection. At each of three queue lengths,
-//! the rate of one thirtieth of the jobs is measured, and the server's processor time, which varies less.
+//! the rate and the server's processor time are measured for one thirtieth of the jobs. The processor time varies less
+//! than the rate.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -89,7 +90,7 @@ impl Load for Drain {
     }
 }
 
-/// Waits for at most two seconds until the resident memory is constant. Returns the memory in bytes.
+/// Waits up to two seconds for the resident memory to stabilize. Returns the memory in bytes.
 fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();

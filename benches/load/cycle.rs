@@ -1,7 +1,7 @@
 //! Measures clients that put, reserve and delete jobs one request at a time, in queues with various contents.
 //!
-//! Owns the load [`Cycle`]. Before the measurement, scenarios can create other tubes, jobs or reservations. For tubes
-//! and jobs, the report shows the slowdown, relative to the same load without them, as a separate value.
+//! Owns the load [`Cycle`]. Before the measurement, scenarios can create other tubes, jobs or reservations. If a
+//! scenario creates tubes or jobs, the report also shows the slowdown compared with the same load without them.
 
 use std::time::Instant;
 

@@ -187,7 +187,8 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("CPU, relative to jobs without a limit", bound.cpu / free.cpu, Goal::None))
 }
 
-/// Measures the memory of a unique key: without its name while its job exists, and with its name after the job ends.
+/// Measures the memory of a unique key while the job exists (not counting the key's name) and after the job has ended
+/// (counting the name).
 pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let resident = |tags: &str| -> Result<(Server, f64), String> {

@@ -37,8 +37,8 @@ impl Scale {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     pub rate: f64,
-    /// Operations per second of processor time of server and client together. If both share one CPU and do not
-    /// wait for a disk, this is the rate on an otherwise idle CPU.
+    /// The number of operations per second of processor time that the server and the client use together. If both
+    /// share one CPU and do not wait for a disk, this is the rate on an otherwise idle CPU.
     pub busy_rate: f64,
     /// The server's processor time per operation, in microseconds.
     pub cpu: f64,
@@ -131,8 +131,8 @@ fn own_cpu() -> u64 {
     (usage.user_time() + usage.system_time()).num_microseconds() as u64 * 1000
 }
 
-/// Runs the load for the warm-up time or a tenth of `count` operations, whichever is shorter. Then measures until
-/// `count` operations are complete or the time is up.
+/// Runs the load until the warm-up time has passed or a tenth of `count` operations are complete. Then measures until
+/// `count` operations are complete or `scale.time` has passed.
 pub fn measure<L: Timed>(
     server: &Server,
     driver: &mut Driver,

@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 const WATCH: Duration = Duration::from_secs(2);
 
-/// Waits for at most [`SETTLE`] until the resident memory is constant. Returns the memory in bytes.
+/// Waits up to [`SETTLE`] for the resident memory to stabilize. Returns the memory in bytes.
 pub fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();

@@ -67,7 +67,7 @@ struct Delayed {
 }
 
 impl Delayed {
-    /// Returns the delay in seconds. Any five consecutive jobs have all five delays.
+    /// Returns the delay in seconds. Among any five consecutive jobs, each of the five delays occurs once.
     fn delay(number: usize) -> usize {
         number % DELAYS + 1
     }

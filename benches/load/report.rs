@@ -20,7 +20,8 @@ pub struct Results {
     pub problems: Vec<String>,
 }
 
-/// The header of the table of work. [`compare`] depends on the order of the columns, and `picture/` also on the names.
+/// The header of the table of work. [`compare`] depends on the order of the columns. The code in `picture/` depends on
+/// the order and on the names.
 const WORK_HEAD: &str = "| scenario | what | peer ops/s | ours | × | × by CPU | peer CPU µs/op | ours | × | goal | \
     peer p50 / p99 / p99.9 µs | ours | peer RSS | ours | peer switches/op | ours | threads |\n\
     |---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|\n";

@@ -7,7 +7,8 @@ use std::time::Duration;
 /// Buckets per doubling of the duration. This number limits the error of a percentile to 1.6 %.
 const STEPS: usize = 64;
 
-/// Groups of `STEPS` buckets: the first covers 0 to 63 ns, and each other group a doubling, up to 2^45 ns (9.8 hours).
+/// The number of groups of `STEPS` buckets. The first group covers 0 to 63 ns, and each further group covers one
+/// doubling. The last group ends at 2^45 ns (9.8 hours).
 const DOUBLINGS: usize = 40;
 
 /// A histogram of durations with logarithmic buckets.

@@ -35,7 +35,8 @@ impl Bodies {
         Bodies::of(length, &format!("put {pri} {delay} 600 {length}"))
     }
 
-    /// Like [`Bodies::new`], with tags. Each tag follows a space. The number of the job replaces ten `#` in the tags.
+    /// Like [`Bodies::new`], with tags. `tags` contains a space before each tag. The number of the job replaces ten `#`
+    /// characters in `tags`.
     pub fn tagged(length: usize, tags: &str) -> Bodies {
         Bodies::of(length, &format!("put 0 0 600 {length}{tags}"))
     }
