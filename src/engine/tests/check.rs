@@ -129,7 +129,7 @@ impl Engine {
         assert!(lives, "tube {name} must not exist");
     }
 
-    /// Checks that no ready, delayed or buried job accepted by `counted` has an ID below the bound.
+    /// Checks that no ready, delayed or buried job accepted by `counted` has an ID below its state's bound.
     fn check_oldest(&self, counted: impl Fn(&Job) -> bool, oldest: OldestIds) {
         for (_, job) in self.store.jobs.slots.iter().filter(|(_, job)| counted(job)) {
             match job.state() {
@@ -224,8 +224,8 @@ impl Engine {
         assert_eq!(listed, attached, "clients must list all their attachments");
     }
 
-    /// Checks that lookups find the oldest job of each family, unless the family's key may be in too many tubes, and
-    /// that all other jobs are twins.
+    /// Checks that all jobs of a family except the oldest are twins. Lookups by hash find the oldest job, unless it is
+    /// also a twin because the family's key is in too many tubes.
     fn check_families(&self) {
         let mut families: BTreeMap<Family, Vec<JobId>> = BTreeMap::new();
         for (slot, job) in self.store.jobs.slots.iter().filter(|(_, job)| !job.is_dead_letter()) {
@@ -251,7 +251,7 @@ impl Engine {
 
     fn check_client(&self, number: ClientId) {
         let client = &self.clients[number];
-        // The engine's own client uses no tube. The same applies to clients whose commands name the tube.
+        // The engine's own client, and clients whose commands name the tube, use no tube and need not watch one.
         let must_watch =
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || !client.watched.is_empty(), "{number:?} watches nothing");

@@ -279,7 +279,7 @@ fn giving_back_jobs_in_few_steps_visits_each_about_once() {
     for tube in [b"kept", b"lost"] {
         engine.watch(client, tube, NOW).expect("memory");
     }
-    // The times to run end in a different order than the reservations began.
+    // The times to run expire in an order other than that in which the jobs are reserved.
     for place in 0..JOBS {
         assert!(engine.reserve_more(client, NOW + Span::from_nanos(place * 7919 % JOBS)).is_some());
     }
@@ -437,8 +437,8 @@ fn the_jobs_of_two_tubes_are_added_state_by_state() {
     );
 }
 
-/// If keys are unique per tube, clients of one tube cannot block or find the keys of another tube, or cause their
-/// refusal.
+/// If keys are unique per tube, clients of one tube can neither block nor find the keys of another tube, and cannot
+/// cause the server to refuse these keys.
 #[test]
 fn keys_of_a_tube_do_not_affect_other_tubes() {
     let mut engine = Engine::new(Limits { keys_per_tube: true, ..Limits::NONE });
@@ -475,7 +475,7 @@ fn keys_of_a_tube_do_not_affect_other_tubes() {
     engine.check();
 }
 
-/// While the key of a kicked dead letter is in too many tubes, no lookup finds the job, and puts are refused.
+/// While too many tubes use a kicked dead letter's key, no lookup finds the job, and its tube refuses puts of the key.
 #[test]
 fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
     let mut engine = Engine::new(Limits::NONE);

@@ -10,7 +10,7 @@
 //! - `runs` performs the generated runs; `shortening` reduces failing runs; `tests/crash` adds restarts from the log.
 //! - `small` tries all short sequences of calls with few clients, jobs and tubes.
 //! - `rules` tests the subtle rules one by one.
-//! - `tagged`, `groups`, `schedules` and `settings` test mainly the costs of tags, their commands and tube settings.
+//! - `tagged`, `groups`, `schedules` and `settings` mainly test the costs of tags, tag commands and tube settings.
 //! - `worlds` and `notified` test large amounts of work with small step budgets.
 
 mod calls;

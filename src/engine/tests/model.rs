@@ -76,7 +76,7 @@ pub struct JobTags {
     /// The interval of a schedule in seconds.
     pub every: Option<u32>,
     expires: Option<Time>,
-    /// `true` while the end of the time to live is scheduled.
+    /// `true` while the expiry of the time to live is scheduled.
     timed: bool,
 }
 
@@ -217,7 +217,7 @@ impl Model {
         self.client(client).expect("a client").used
     }
 
-    /// Returns the client's reserved jobs, each with the end of its time to run.
+    /// Returns the client's reserved jobs, each with the time at which the reservation expires.
     fn held(&self, client: ClientId) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.jobs.iter().filter_map(move |job| match job.place {
             Place::Reserved { by, until, .. } if by == client => Some((until, job.id)),
@@ -240,7 +240,7 @@ impl Model {
         self.clients.push(ClientState { id, connection, used: "default", watched, producer: false, worker: false });
     }
 
-    /// Disconnects a client. Its reservations end in order of job priority and ID. These ends do not count as releases.
+    /// Disconnects a client. Its reservations end in order of job priority and ID; the jobs do not count as released.
     /// Tubes that only this client watched are closed from the last to the first, followed by the used tube.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
@@ -414,7 +414,7 @@ impl Model {
         Outcome::Waiting
     }
 
-    /// Reserves an unreserved job by ID, even in a paused tube, unless the settings or the job's key prevent this.
+    /// Reserves an unreserved job by ID, even in a paused tube, unless the concurrency key or tube settings forbid it.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         match self.job(id) {
             None | Some(Job { place: Place::Reserved { .. } | Place::Scheduled { .. }, .. }) => false,

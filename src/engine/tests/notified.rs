@@ -1,4 +1,4 @@
-//! Tests of a job with many waiting clients: several calls notify the clients, which share one copy of the content.
+//! Tests of a job with many waiting clients: several calls notify them, and all share one copy of a report or result.
 //!
 //! Owns the test scenarios; `worlds` counts the steps.
 

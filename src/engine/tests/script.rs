@@ -77,7 +77,7 @@ pub struct Script {
     hasty: bool,
     drains: bool,
     jobs: usize,
-    /// The number of puts in 48 calls of [`Script::work`]. With few puts, clients wait. With many puts, jobs wait.
+    /// The average number of puts in 48 calls of [`Script::work`]. With few puts, clients wait; with many, jobs wait.
     puts: u64,
     /// The maximum number of events per tick. Runs with many simultaneous events use small values, because the number
     /// of possible results grows quickly.

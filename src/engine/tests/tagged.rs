@@ -101,8 +101,8 @@ fn a_flush_and_a_list_stop_when_their_steps_are_used_up() {
     assert_eq!((flush.done, engine.stats().jobs.ready), (1000, 2000));
 }
 
-/// Returns the steps for listing all ready jobs of a tube, or of all tubes whose numbers are multiples of `visible`, in
-/// pages. Between two pages, jobs are put, and listed jobs are deleted. One of `stride` consecutive IDs has a job.
+/// Returns the steps for listing, page by page, all ready jobs of a tube or of all tubes whose numbers are multiples of
+/// `visible`. Between two pages, jobs are put, and listed jobs are deleted. At first, one in `stride` IDs has a job.
 fn steps_of_list(of: &[u8], (tubes, visible): (usize, usize), jobs: usize, stride: usize) -> usize {
     const LIMIT: usize = 100;
     let number = |tube: &[u8]| std::str::from_utf8(&tube[1..]).ok()?.parse::<usize>().ok();
@@ -149,7 +149,7 @@ fn the_steps_for_listing_all_jobs_are_linear() {
     const ALL: [(&[u8], usize, usize, usize); 6] =
         [(b"", 1, 1, 1), (b"", 2, 1, 1), (b"", JOBS, 1, 1), (b"", 3, 1, 40), (b"t0", 1, 1, 1), (b"t0", 1, 1, 40)];
     for (of, tubes, visible, stride) in ALL.into_iter().chain(HALF) {
-        // In a list of all tubes, the number of tubes doubles like the number of jobs.
+        // If all tubes are listed, the number of tubes doubles together with the number of jobs.
         let more = if of.is_empty() { 2 * tubes } else { tubes };
         let [once, twice] =
             [(tubes, JOBS), (more, 2 * JOBS)].map(|(tubes, jobs)| steps_of_list(of, (tubes, visible), jobs, stride));
@@ -265,7 +265,7 @@ fn a_search_for_the_oldest_job_ends_while_a_worker_releases_an_older_one() {
         give_back(&mut world.engine, 0);
         let later = SMALL as u64 + 1;
         assert_eq!(search(&mut world, &give_back), Some(JobId(later)));
-        // If the oldest job becomes ready after the search has passed its ID and stays ready, the search finds the job.
+        // If the oldest job becomes ready after the search has passed its ID, and stays ready, the search finds it.
         give_back(&mut world.engine, 0);
         let enter = |engine: &mut Engine, turns: usize| {
             if turns == 5 {
@@ -274,8 +274,8 @@ fn a_search_for_the_oldest_job_ends_while_a_worker_releases_an_older_one() {
         };
         assert_eq!(search(&mut world, &enter), Some(JobId(1)));
         reserve(&mut world.engine, 1);
-        // The search ends even if all later jobs stop being ready. The next search finds job 2. A search in the tube
-        // finds job 2 immediately, because the tube's queue is short now.
+        // If all later jobs stop being ready, a search of all tubes ends without a result. The next one finds job 2.
+        // A search of one tube finds job 2 immediately, because the tube's queue is short now.
         reserve(&mut world.engine, 2);
         release(&mut world.engine, 1);
         reserve(&mut world.engine, 1);

@@ -7,7 +7,7 @@ use super::{Model, Name, Place, Tube};
 enum Alarm {
     ClientState(ClientId),
     Tube(Name),
-    /// The time to live of a job ends.
+    /// The time to live of a job expires.
     Life(JobId),
     /// The key of the ended job with this ID expires.
     Key(JobId),
@@ -20,8 +20,8 @@ impl Model {
         self.held(client).any(|(until, _)| until - Span::from_secs(1) <= now)
     }
 
-    /// Returns the time of the client's next event: the end of a reservation, the beginning of the last second of a
-    /// reservation while the client waits, or the end of a wait.
+    /// Returns the time of the client's next event. For a waiting client, this is the end of the wait or the beginning
+    /// of the last second of a reservation. For other clients, it is the expiry of a reservation.
     fn client_alarm(&self, client: ClientId) -> Time {
         let end = self.held(client).map(|(until, _)| until).min();
         match self.wait_ends(client) {
@@ -38,7 +38,7 @@ impl Model {
         delayed.min()
     }
 
-    /// Returns the time of the tube's next event: the end of a delay, of a pause or of a rate window.
+    /// Returns the time of the tube's next event: the expiry of a delay, or the end of the pause or the rate window.
     fn tube_alarm(&self, tube: &Tube) -> Time {
         let delay = self.next_delayed(tube.name).map_or(Time::NEVER, |(until, _)| until);
         let opens = self.extended.rules.get(tube.name).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);
@@ -127,7 +127,7 @@ impl Model {
         while self.take_one_ended(client, now) {}
     }
 
-    /// If a delay and the pause end together, ends the delay first, so that its job competes by priority.
+    /// If a delay expires just when the pause ends, makes the delayed job ready first, so that it competes by priority.
     fn ring_tube(&mut self, tube: Name, now: Time) {
         let pause = self.tube_mut(tube).pause.map_or(Time::NEVER, |(_, until)| until);
         let opens = self.extended.rules.get(tube).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);

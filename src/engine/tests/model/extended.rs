@@ -48,7 +48,7 @@ pub struct Extended {
     pub groups: BTreeMap<Name, u64>,
     /// For each held job, the groups for which it waits, with the number of members that must end. 0 means all.
     pub waits: BTreeMap<JobId, Vec<(Name, u32)>>,
-    /// The previous holder of each revoked job, and the job's position in the order of burying when it was revoked.
+    /// For each revoked job, the previous holder, and the value of `order` with which the job was buried.
     pub revoked: BTreeMap<JobId, (ClientId, u64)>,
     /// Clients that choose tubes at random.
     pub weighted: Vec<ClientId>,
@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// Records the waiting time of a job that will be reserved for the first time and was never kicked.
+    /// Records the waiting time of a job that is about to be reserved for the first time and has never been kicked.
     pub(super) fn note_wait(&mut self, id: JobId, now: Time) {
         let job = self.job(id).expect("a job");
         if let History { reserves: 0, kicks: 0, .. } = job.history {
@@ -197,7 +197,7 @@ impl Model {
         self.tell_awaiting(id, &Outcome::Failed(Body::default()));
     }
 
-    /// Handles a reservation that ended because the holder disconnected or the time to run was over.
+    /// Handles a reservation that ended because the holder disconnected or the time to run expired.
     pub fn lose(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.is_last_try(id) {
@@ -215,7 +215,7 @@ impl Model {
         self.serve_living(id, now);
     }
 
-    /// Serves the tube of a job that became ready or delayed, or ends the job if its time to live is over.
+    /// Serves clients after a job became ready or delayed. Ends the job instead if its time to live has expired.
     pub(super) fn serve_living(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.begin_life(id).is_some_and(|expires| expires <= now) {
@@ -225,7 +225,7 @@ impl Model {
         }
     }
 
-    /// Schedules the end of the job's time to live, if the time is limited.
+    /// Schedules the expiry of the job's time to live, if the job has one.
     pub(super) fn begin_life(&mut self, id: JobId) -> Option<Time> {
         let tags = self.extended.tags.get_mut(&id)?;
         tags.timed = tags.expires.is_some();

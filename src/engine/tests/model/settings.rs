@@ -89,7 +89,7 @@ impl Model {
         self.extended.failures.get(&id).map_or(0, |failure| failure.0)
     }
 
-    /// Returns the maximum number of tries from the job's tags, or 0 without a limit.
+    /// Returns the maximum number of tries from the job's tags, or 0 if the tags set no limit.
     pub fn own_tries(&self, id: JobId) -> u8 {
         self.extended.tags.get(&id).map_or(0, |tags| tags.tries)
     }
