@@ -1,6 +1,6 @@
 //! Tests of directories on a real disk.
 //!
-//! Owns temporary directories, which the tests of other files also use.
+//! Owns temporary directories, which tests in other files also use.
 
 use std::path::Path;
 

@@ -477,7 +477,7 @@ fn long_commands_survive_any_change_between_their_turns() {
     );
 }
 
-/// A sorted list of 100,000 connections must consist of short turns, between which the server serves other clients.
+/// Listing 100,000 connections in sorted order must take many short turns, so that other clients are served in between.
 #[test]
 fn lists_of_many_connections_delay_no_client() {
     const STEPS: u64 = 1024;

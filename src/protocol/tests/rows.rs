@@ -53,7 +53,7 @@ impl World {
         (0..3 * SIZE).for_each(|tube| self.send(self.requester, format!("watch w{tube}\r\n").as_bytes()));
     }
 
-    /// Gives the requester only the rights in a line of the access file.
+    /// Gives the requester only the rights in `line`, which has the format of an access file.
     fn limit(&mut self, line: &str) {
         let accounts = Accounts { user: &|_| None, group: &|_| None };
         let table = Arc::new(parse(line.as_bytes(), &accounts, |_, _, _| ()).expect("a line"));

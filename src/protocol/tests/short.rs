@@ -7,7 +7,7 @@ use super::rows::packet;
 use super::*;
 
 /// The name of each command, and the requests that lead to this command. Only the last request is measured. `prepare`
-/// replaces words in braces, such as a state by a job's ID. Gearman packets are a kind, and arguments with commas.
+/// replaces `{ready}` with a ready job's ID, and so on. A Gearman packet is its kind and comma-separated arguments.
 const SHORT: &[(&str, &str)] = &[
     ("beanstalk Put", "put 0 0 10 1 tub:t\r\nx\r\n"),
     ("beanstalk Refused", "put 0 0 10 1\r\nxxx"),
@@ -82,7 +82,7 @@ const SHORT: &[(&str, &str)] = &[
 ];
 
 /// Variants without a request of their own: `Long` contains the long commands, `Stats` becomes a long command, only the
-/// fast decoder returns `PutInPlace`, and the parser denies the route `favicon`.
+/// fast decoder returns `PutInPlace`, and the parser rejects the route `favicon`.
 const EXEMPT: [&str; 4] = ["beanstalk Long", "beanstalk Stats", "beanstalk PutInPlace", "http favicon"];
 
 const UUID: &str = "6ba7b810-9dad-41d1-80b4-00c04fd430c8";

@@ -1,5 +1,5 @@
-//! Tests of turns that several connections share. The clients send before a round of the pool thread, so that the
-//! connections of each shared turn are known.
+//! Tests of turns that several connections share. The clients send their requests before a round of the pool thread, so
+//! that the tests know which connections share a turn.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -181,7 +181,7 @@ fn clients_that_hang_up_do_not_affect_others() {
     for (client, text) in [PUT, "reserve\r\n", "peek 1\r\n", PUT].iter().enumerate() {
         scene.say(client, text);
     }
-    // The second client hangs up after the server has read its command and before the server executes it.
+    // The server has read the second client's command, but has not executed it yet, when the second client hangs up.
     scene.thread.wait(&mut Events::with_capacity(EVENTS), Some(Duration::ZERO));
     scene.thread.scratch.is_shared = true;
     let readiness = Readiness { readable: true, ..Readiness::default() };
