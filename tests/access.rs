@@ -158,7 +158,7 @@ mod access {
     }
 
     impl PeekOne for UnixStream {
-        /// Waits for input. Returns 1 for a byte, 0 at the end of the stream, or `None` at the read timeout.
+        /// Waits for input. Returns 1 for a byte, 0 at the end of the stream, or `None` if the read timeout expires.
         fn peek_one(&self) -> Option<usize> {
             let mut byte = [0];
             nix::sys::socket::recv(

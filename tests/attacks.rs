@@ -1,9 +1,9 @@
 //! Attacks the real program with one or more hostile clients and checks that other clients are not affected.
 //!
 //! `make hostile` runs all attacks, `make hostile ROW=T3` runs one attack, and `ROW="T3 M1"` runs two attacks. `rows`
-//! contains the table of attacks. An attack checks replies, order or memory. Round-trip times are only printed, next to
-//! the times of beanstalkd if beanstalkd supports the commands. If the command line contains a time limit, a row whose
-//! code begins with T also fails if a round trip exceeds the limit.
+//! contains the table of attacks. An attack checks replies, order or memory. By default, round-trip times are printed,
+//! but not checked. The times of beanstalkd are printed next to them if beanstalkd supports the commands. With a time
+//! limit on the command line, a row whose code begins with T also fails when a round trip exceeds the limit.
 
 #[path = "attacks/access.rs"]
 mod access;

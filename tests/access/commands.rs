@@ -1,5 +1,5 @@
-//! Tests each command of the text protocols with each right: the command is executed, or it is refused and has no
-//! effect.
+//! Tests each beanstalk, Gearman and Workq command with each right: the command is executed, or it is refused and has
+//! no effect.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Tests that lists and statistics show only tubes, jobs and clients that the client has a right to see.
+//! Tests that lists and statistics show only the tubes, jobs and clients that the requester has a right to see.
 
 use super::{user, Guarded};
 

@@ -1,11 +1,12 @@
-//! Tests each subcommand with only the rights that the man page lists, and only on one or two tubes.
+//! Tests each subcommand with only the rights that the man page lists, granted for only one or two tubes.
 
 use std::process::Stdio;
 
 use super::{user, Guarded, Talk};
 use crate::daemon::{command, run_command, Ended};
 
-/// One command line per row of the table in beanpole-ctl(1). Job 1 is ready (reserved for `revoke`). Job 2 is buried.
+/// One command line per row of the table in beanpole-ctl(1). Job 1 is ready (in the row of `revoke`, it is reserved).
+/// Job 2 is buried.
 const LINES: [(&str, &[&str]); 25] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),
@@ -35,8 +36,8 @@ const LINES: [(&str, &[&str]); 25] = [
 ];
 
 /// Uses that differ from the rows of the table: a command line, all rights that it needs, and a part of its output.
-/// Without the last of these rights, the subcommand must fail. In `t`, job 1 is ready (reserved for `revoke`), and
-/// job 2 is buried. A job in `other` and a job in `default` are ready.
+/// Without the last of these rights, the subcommand must fail. The tube `t` contains the jobs 1 and 2 described at
+/// [`LINES`]. A job in `other` and a job in `default` are ready.
 const USES: [(&[&str], &[&str], &str); 13] = [
     (&["work", "t", "--once", "--", "false"], &["take:t"], "try 2 in 1 s"),
     (&["work", "t", "--once", "--retries", "0", "--", "false"], &["take:t"], "buried after try 1"),

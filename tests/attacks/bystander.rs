@@ -61,8 +61,8 @@ impl Bystander {
         std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stops after the current round trip. Returns the times since the last `take`. If the thread has panicked, also
-    /// returns the message.
+    /// Stops after the current round trip. Returns the round-trip times measured since the last `take`. If the thread
+    /// has panicked, also returns the panic message.
     pub fn finish(mut self) -> (Vec<Duration>, Option<String>) {
         self.stop.store(true, Ordering::SeqCst);
         let ended = self.thread.take().expect("a thread that was not joined").join();
