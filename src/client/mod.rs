@@ -43,7 +43,7 @@ const MAX_REPLY_LINE: u64 = 4096;
 /// while let Some(job) = worker.reserve(Some(0))? {
 ///     assert_eq!((job.id, &job.body[..]), (id, &b"hello"[..]));
 ///     match worker.delete(job.id) {
-///         // The time to run ended before the delete.
+///         // The time to run expired before the delete.
 ///         Err(ClientError::Refused(reply)) if reply == "NOT_FOUND" => {}
 ///         other => other?,
 ///     }
@@ -350,7 +350,7 @@ impl Client {
         self.request_job("peek-buried", "FOUND")
     }
 
-    /// Returns the used tube's reserved job whose time to run ends first. Fails with `NOT_FOUND` if no job is reserved.
+    /// Returns the used tube's reserved job whose time to run expires first. Fails with `NOT_FOUND` if no job is reserved.
     pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-reserved", "FOUND")
     }

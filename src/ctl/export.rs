@@ -128,7 +128,7 @@ impl Export<'_> {
         let expired = self.objects_of_binlog(&engine, now)?;
         self.report()?;
         if expired > 0 {
-            tell(&format!("omitted {expired} jobs whose time to live has ended"));
+            tell(&format!("omitted {expired} jobs whose time to live has expired"));
         }
         for problem in &found.report.problems {
             tell(&format!("damaged: {problem}"));

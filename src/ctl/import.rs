@@ -101,7 +101,7 @@ impl Results {
         self.others.report("imported");
         for (count, what) in [
             (self.known, "jobs were not put, because the server has jobs with their keys"),
-            (self.expired, "jobs were not put, because their time to live has ended"),
+            (self.expired, "jobs were not put, because their time to live has expired"),
             (self.replaced, "schedules replaced others with the same names"),
         ] {
             if count > 0 {

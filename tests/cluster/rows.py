@@ -203,7 +203,7 @@ def row_13(world, book, lengths):
         client.body(1)
         node.start()
         time.sleep(3.9)
-        assert client.ask(b"touch %s\r\n" % job) == "TOUCHED", "the time to run ended early"
+        assert client.ask(b"touch %s\r\n" % job) == "TOUCHED", "the time to run expired early"
         assert client.ask(b"delete %s\r\n" % job) == "DELETED"
     warned = [node.name for node in world.nodes if "of this server's clock" in node.log()]
     assert warned, "no server reports the wrong clock"

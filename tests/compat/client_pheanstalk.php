@@ -132,7 +132,7 @@ $steps = [
         same(within(0, 0.9, fn () => $c->reserveWithTimeout(0), 'no wait'), null, 'timeout 0');
         same(within(0.995, 2, fn () => $c->reserveWithTimeout(1), 'one second'), null, 'timeout 1');
         $job = $c->put('later', 0, 1);
-        same(of(within(0.9, 2, fn () => $c->reserve(), 'blocked until the delay ends')), of($job), 'job');
+        same(of(within(0.9, 2, fn () => $c->reserve(), 'blocked until the delay expires')), of($job), 'job');
         $c->delete($job);
     },
 

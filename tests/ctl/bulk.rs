@@ -494,6 +494,6 @@ fn expired_jobs_of_a_binlog_are_omitted() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.daemon.pid() as i32), Signal::SIGKILL).expect("a process");
     crate::daemon::wait_until("one job has expired", || {
         let ended = crate::daemon::run(&["export", "--binlog", &name]);
-        ended.out.lines().count() == 1 && ended.err.contains("omitted 1 jobs whose time to live has ended")
+        ended.out.lines().count() == 1 && ended.err.contains("omitted 1 jobs whose time to live has expired")
     });
 }

@@ -116,7 +116,7 @@ CORRECT = [
     TAKEN + 'w 0.4 - release 1 5 0\nx 0.5 0.6 reserve => RESERVED 1 1 "a"\n-- 0.7 close w',
     PUT + "w 0.2 - reserve\nx 0.3 0.4 reserve-with-timeout 0 => TIMED_OUT\n-- 0.5 close w",
     PUT + 'x 0.2 0.3 delete 1 => INTERNAL_ERROR\nx 0.4 0.5 stats => OK 9 "current-jobs-ready: 0;"',
-    # A reservation ends when the connection closes, the time to run ends, or the server stops.
+    # A reservation ends when the connection closes, the time to run expires, or the server stops.
     TAKEN + '-- 0.5 close w\nx 0.6 0.7 reserve => RESERVED 1 1 "a"',
     TAKEN + 'x 2.2 2.4 reserve => RESERVED 1 1 "a"\nw 2.5 2.6 release 1 5 0 => NOT_FOUND',
     TAKEN + KILLED + 'x 2.0 2.1 reserve => RESERVED 1 1 "a"',

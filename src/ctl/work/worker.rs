@@ -182,7 +182,7 @@ impl Worker {
             let verdict = match &connection {
                 Ok(verdict) => verdict.as_str(),
                 Err(problem) if problem.code == NO_CONNECTION => "the connection is lost: it will be run again",
-                Err(_) => "it was revoked, or its time to run has ended",
+                Err(_) => "it was revoked, or its time to run has expired",
             };
             if !self.plan.quiet || reason.is_some() || connection.is_err() {
                 self.show(job, begun, &outcome, reason.as_deref(), verdict);

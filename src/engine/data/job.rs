@@ -27,7 +27,7 @@ pub const URGENT: Priority = 1024;
 pub enum State {
     /// A client can reserve the job.
     Ready,
-    /// The job becomes ready when its delay ends.
+    /// The job becomes ready when its delay expires.
     Delayed,
     /// A client holds the job until the time to run expires.
     Reserved,

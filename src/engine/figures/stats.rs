@@ -105,7 +105,7 @@ pub struct ClientStats<'a> {
     pub watched: Vec<&'a [u8]>,
     pub waits: bool,
     pub held: usize,
-    /// The reserved job whose time to run ends first.
+    /// The reserved job whose time to run expires first.
     pub job: Option<JobView<'a>>,
     pub age: Span,
     pub idle: Span,

@@ -406,7 +406,7 @@ fn times_to_run_end_while_their_holder_touches_jobs() {
         world.now = world.now + Span::from_secs(10);
         let late: Vec<JobId> = world.engine.jobs().map(|job| job.id()).take(50).collect();
         for id in late {
-            assert!(!world.turn(|engine, now| engine.touch(holder, id, now)), "the time to run has ended");
+            assert!(!world.turn(|engine, now| engine.touch(holder, id, now)), "the time to run has expired");
         }
         world.turn(|engine, now| assert!(matches!(engine.reserve(holder, None, now), Reserve::Waiting)));
         world.rest();

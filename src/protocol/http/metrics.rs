@@ -48,7 +48,7 @@ const SERVER: [Metric<OfServer>; 50] = [
     metric("beanpole_jobs_total", "counter", "Number of jobs put.", |of, it| it.number(of.figures.stats.total_jobs)),
     metric("beanpole_commands_total", "counter", "Number of commands by protocol.", commands),
     metric("beanpole_job_timeouts_total", "counter", "Number of reservations that timed out.", |of, it| it.number(of.figures.stats.timeouts)),
-    metric("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live ended.", |of, it| it.number(of.figures.stats.evicted)),
+    metric("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live expired.", |of, it| it.number(of.figures.stats.evicted)),
     metric("beanpole_schedule_runs_total", "counter", "Number of copies that schedules have put.", |of, it| it.number(of.context.engine.schedule_totals().0)),
     metric("beanpole_schedule_skips_total", "counter", "Number of runs skipped because the last copy still existed or another job had the schedule's key.", |of, it| it.number(of.context.engine.schedule_totals().1)),
     metric("beanpole_schedule_delay_seconds", "gauge", "Time for which the most overdue run of a schedule has been overdue.", |of, it| it.number(of.context.engine.schedule_delay(of.context.now).secs())),
