@@ -47,10 +47,11 @@ pub struct View {
     pub pri: u32,
     pub delay: u64,
     pub ttr: u64,
-    /// The numbers of reservations, releases, buries and kicks. For a Workq job, the numbers of attempts and failures.
+    /// The numbers of reservations, releases, buries and kicks. For a Workq job, the numbers of attempts and failures,
+    /// followed by two zeros.
     pub counts: [u32; 4],
     pub result: Option<Body>,
-    /// The values that tags and failures have in `stats-job`, by key.
+    /// The values in the reply to `stats-job` that result from tags and failures, by their names in the reply.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -76,7 +77,7 @@ pub struct Book {
 pub struct Views {
     pub jobs: BTreeMap<String, View>,
     pub tubes: BTreeMap<String, TubeView>,
-    /// The keys of ended jobs with their tubes, in the format of `list-keys`.
+    /// The idempotency keys of ended jobs, each with its tube, in the format of `list-keys`.
     pub keys: BTreeSet<String>,
 }
 
@@ -195,8 +196,9 @@ impl Book {
         self.clone().make(change)
     }
 
-    /// Returns the possible books after a restart has interrupted a move of ready jobs, if the tube also has reserved
-    /// jobs. The restart makes the reserved jobs ready, so the server can move them instead of other ready jobs.
+    /// Returns the possible books after a restart has interrupted a move of ready jobs from a tube that also has
+    /// reserved jobs. The restart makes the reserved jobs ready, so the server can then move them instead of others.
+    /// For any other change, the result is empty.
     pub fn resumed(&self, change: &Change) -> impl Iterator<Item = Book> + '_ {
         let count = |from: &str, state| {
             self.model.jobs.iter().filter(|job| job.tube == from && job.place.state() == state).count() as u64

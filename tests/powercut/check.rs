@@ -57,7 +57,8 @@ pub enum Check {
     Persist,
 }
 
-/// Each check, `true` if its violations make the run fail, and a description. Other violations are only reported.
+/// Each check with a flag and a description. If the flag is `true`, violations of the check make the run fail.
+/// Otherwise, they are only reported.
 pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::Lost, true, "no acknowledged job or change is lost"),
     (Check::Back, true, "no acknowledged deletion is undone"),
@@ -104,7 +105,7 @@ pub struct Sight {
 pub struct Verdict {
     /// The number of surviving changes of each lane (client). Empty if no permitted state matches the queue.
     pub kept: BTreeMap<u64, usize>,
-    /// `true` if the server has moved a job that was reserved before the restart instead of another job.
+    /// `true` if the server has moved, instead of another job, a job that was reserved before the restart.
     pub resumed: bool,
     pub problems: Vec<Problem>,
 }

@@ -113,9 +113,9 @@ pub struct Disk {
     handles: HashMap<u64, Opened>,
     /// The syncs in progress by number. Each has the file or directory, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
-    /// Removed files with writes that were not durable: the event indexes of the first of these writes and of the
-    /// removal. Such a file affects [`Disk::first_unsynced`] until all writes to existing files that precede the
-    /// removal are durable, because the existing files may contain its data.
+    /// For each removed file with writes that were not durable: the event indexes of the first such write and of the
+    /// removal. The file affects [`Disk::first_unsynced`] until all writes that precede the removal are durable in the
+    /// remaining files, because these files may contain the removed file's data.
     orphans: Vec<(usize, usize)>,
     /// Determines which data a failed sync loses.
     random: Random,

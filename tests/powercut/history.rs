@@ -249,9 +249,9 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Begins a trace with the events that precede the cut in the previous trace. After a power failure, the trace
-    /// contains only the files that remain, and the marks among these events, except replies to commands that need not
-    /// have survived.
+    /// Begins a trace with the events that precede the cut in the previous trace. After a power failure, the new trace
+    /// begins instead with the marks that precede the cut, except replies to commands that need not have survived, and
+    /// with the files that remain.
     fn continue_from(
         &self,
         trace: &Trace,
@@ -396,7 +396,7 @@ fn bulk(plan: &Plan, lane: &mut Lane, daemon: &Daemon) -> Result<()> {
 /// While a sync is blocked, the second connection repeats a command that the first connection has sent.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
-        // After these commands, the server expects slow syncs, for which only the log's thread waits.
+        // After these commands, the server expects syncs to be slow, so only the log's thread waits for them.
         for _ in 0..4 {
             lane.step(daemon)?;
         }

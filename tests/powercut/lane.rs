@@ -45,7 +45,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Creates a lane. `next` is the number of the last step, after which the client continues.
+    /// Creates a lane. `next` is the number of the client's most recent step. The first new step gets the next number.
     pub fn new(number: u64, book: Book, next: u64, random: Random, trace: Arc<Trace>) -> Lane {
         let mut random = random;
         let mut wires: Vec<Wire> = WIRES.into_iter().filter(|_| random.once_in(2)).collect();
@@ -107,7 +107,7 @@ impl Lane {
         Body::new(&word, self.random.pick(&BODIES))
     }
 
-    /// Returns the key of a random stored job of the protocol in one of the given states.
+    /// Returns the key of a random stored job that belongs to the given protocol and is in one of the given states.
     fn job(&mut self, book: &Book, wire: Wire, states: &[State]) -> Option<String> {
         let fits = |key: &&String| {
             let job = &book.jobs[*key];
@@ -473,7 +473,7 @@ impl Lane {
     /// Executes one random command or, less often, a batch of up to seven commands of one protocol.
     pub fn step(&mut self, daemon: &Daemon) -> Result<()> {
         let wire = self.random.pick(&self.wires.clone());
-        // A server whose disk fails can refuse the job, and the lease would then wait for it.
+        // A server whose disk fails can refuse the job, and the lease command would then wait for a job in vain.
         if wire == Wire::Workq && !self.failing && self.random.once_in(8) {
             return self.execute(daemon);
         }

@@ -101,8 +101,8 @@ impl Promise {
 /// - `told LANE STEP REPLY`: a reply was received.
 /// - `refused LANE STEP REPLY`: the server refused the command. The lanes do not contain this reply.
 /// - `about LANE STEP KEY`: the reply concerns this job.
-/// - `void LANE STEP COUNT`: only COUNT changes of the step survived, and none of the later steps.
-/// - `seen FIRST LAST`: a client received these IDs.
+/// - `void LANE STEP COUNT`: only the first COUNT changes of the step survived, and no changes of later steps.
+/// - `seen FIRST LAST`: a client received the IDs from FIRST to LAST.
 /// - `is KIND OPTIONS`: the kind of the history and the program's options.
 fn marks(events: &[Event]) -> impl Iterator<Item = (usize, Vec<&str>)> {
     events.iter().enumerate().filter_map(|(place, event)| match event {
@@ -124,7 +124,8 @@ pub fn heading(events: &[Event]) -> Heading {
     Heading { kind: words.remove(0), options: words }
 }
 
-/// Returns the lanes after the first `count` events. Later events can only add the effects of commands sent by then.
+/// Returns the lanes after the first `count` events. If a command was sent in these events, the lanes contain all of
+/// its effects, even those that later events record.
 pub fn lanes(events: &[Event], count: usize) -> BTreeMap<u64, Lane> {
     let mut lanes = BTreeMap::<u64, Lane>::new();
     let mut voids = Vec::new();

@@ -181,8 +181,8 @@ pub fn look(daemon: &Daemon, wanted: &Wanted) -> Result<Sight> {
     Ok(sight)
 }
 
-/// Checks behavior that statistics do not show: IDs of new jobs, joined jobs, and existing Workq IDs. The checks modify
-/// the queue.
+/// Checks behavior that statistics do not show: new jobs must get new IDs, submissions with an existing unique name
+/// must join the existing job, and existing Workq IDs must be refused. The checks modify the queue.
 pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case: &Case) -> Result<Vec<Problem>> {
     let mut problems = Vec::new();
     let mut talk = Talk::connect(daemon, Wire::Beanstalk)?;

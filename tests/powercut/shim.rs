@@ -235,7 +235,8 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     real(file)
 }
 
-/// Clears the handle: the C library does not call `close` for the descriptor, whose number a socket can then reuse.
+/// Clears the handle: the C library closes the descriptor without calling this file's `close`, and a socket can
+/// then reuse the descriptor's number.
 #[no_mangle]
 pub unsafe extern "C" fn closedir(folder: *mut c_void) -> c_int {
     let file = dirfd(folder);
