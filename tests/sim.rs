@@ -126,7 +126,7 @@ fn a_long_world_accepts_jobs_after_each_drain() {
     );
 }
 
-/// The reservations of five jobs time out at the same moment while several clients wait for jobs.
+/// The reservations of five jobs expire at the same moment while several clients wait for jobs.
 #[test]
 fn simultaneous_deadlines_can_be_handled_in_any_order() {
     let now = Time::from_nanos(1);

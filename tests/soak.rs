@@ -22,7 +22,7 @@ use beanpole::Client;
 use daemon::{Daemon, Folder};
 use soak::{beanstalk, extensions, gearman, operator, workq};
 
-/// At the end, the memory may exceed its maximum in the first quarter of the run by 30 % plus this number of bytes.
+/// At the end of the run, memory usage may exceed the maximum of the first quarter by 30 % plus this number of bytes.
 const SLACK: u64 = 8 << 20;
 
 /// A flag that makes the clients stop.

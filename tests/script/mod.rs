@@ -16,9 +16,9 @@
 //! A! ECHO_REQ text      A sends a Gearman packet                      A= ECHO_RES text A must receive just this packet
 //! ```
 //!
-//! A connection's name consists of capital letters and digits. A name such as `b:name`, `g:name` or `w:name` selects
-//! beanstalk, Gearman or Workq for the connection. A packet type can also be a number. `\H` is the prefix of job
-//! handles: `H:`, the host name, and `:`.
+//! A connection's name consists of capital letters and digits. A prefix, as in `b:name`, `g:name` or `w:name`, selects
+//! beanstalk, Gearman or Workq for the connection, and permits lowercase letters in the name. A packet type can also be
+//! a number. `\H` is the prefix of job handles: `H:`, the host name, and `:`.
 //!
 //! Escapes: `\r \n \t \0 \\ \xHH`, `\s` (a space at the end of a line), `\(text*N)` (N repetitions). In expected
 //! output, `<n>` matches digits, `<any>` matches any text in the line, and `<len>` matches the number of bytes in the

@@ -30,14 +30,14 @@ const PACKETS: [u8; 3] = [13, 14, 25];
 pub fn is_promise(line: &[u8]) -> bool {
     const WORDS: [&[u8]; 6] =
         [b"REVOKED\r\n", b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n", b"KICKED\r\n", b"MOVED\r\n"];
-    // A reply with more words reports a schedule, or a job that already had the same key.
+    // A reply with more words reports a schedule, or an earlier job with the same idempotency key.
     let is_new = line.starts_with(b"INSERTED ") && line.iter().filter(|&&byte| byte == b' ').count() == 1;
     WORDS.contains(&line) || is_new || line.starts_with(b"KICKED ") && line != b"KICKED 0\r\n"
 }
 
 impl Books {
     pub fn got(&mut self, line: &[u8]) {
-        // This reply contains the ID of an ended job whose key still exists.
+        // This reply contains the ID of an ended job whose idempotency key still exists.
         let is_gone = line.ends_with(b" DELETED\r\n");
         let acknowledged =
             line.strip_prefix(b"INSERTED ").or(line.strip_prefix(b"{\"id\":").filter(|_| line.len() < 30));

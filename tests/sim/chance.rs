@@ -124,7 +124,8 @@ impl Setup {
         let mut config = Config::embedded().with(|config| {
             config.max_memory = 1 << 30;
             config.turn_steps = self.turn_steps;
-            // If more than two threads are configured, a turn of the only pool thread serves several clients.
+            // If more than two threads are configured, one turn can serve several clients. The simulation always runs
+            // only one pool thread.
             config.threads = if self.clients % 2 == 0 { 4 } else { 1 };
         });
         config.handle_prefix = Some("H:h".to_owned());

@@ -22,8 +22,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         0..9 if !topic.enough => {
             let (body, tags) = (body(random, topic), tags(random, topic));
             let (pri, delay) = (random.pick(&[0, 1, 5, 4_294_967_295u32]), random.below(3));
-            // If a job also waits for a group, the model cannot predict when the delay of the job ends during a long
-            // HTTP command.
+            // If a job also waits for a group, the model cannot predict at which point of a long HTTP command the
+            // job's delay expires.
             let delay = if topic.predicted && tags.contains(" aft:") { 0 } else { delay };
             format!("put {pri} {delay} {} {}{tags}\r\n{body}", random.below(5), body.len())
         }

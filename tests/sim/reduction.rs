@@ -92,8 +92,8 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     kept.into_iter().chain(tail).cloned().collect()
 }
 
-/// Returns an equivalent history in which each action gives a client only one beanstalk command to send, and in which a
-/// client that sends, sends all its pending input at once.
+/// Returns an equivalent history in which each action gives a client only one beanstalk command to send, and in which
+/// each `Send` transmits all of the client's pending input.
 fn plainer(actions: &[Action]) -> Vec<Action> {
     let each = actions.iter().flat_map(|action| match action {
         Action::Say(who, Wire::Beanstalk, words) => {

@@ -59,7 +59,7 @@ fn tries(client: &mut Client) -> u64 {
     client.flush_buried("extended").expect("a reply")
 }
 
-/// Moves the remaining jobs to another tube, and flushes the other tube. Returns the number of removed jobs.
+/// Moves the remaining jobs to the tube `moved`, and flushes this tube. Returns the number of removed jobs.
 fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
     assert_eq!(client.list_jobs("extended", "ready", 0, 1000).expect("a list"), left);
     let weight = client.watch_weighted("moved", 3).expect("a tube");

@@ -18,7 +18,7 @@ fn response(stream: &mut TcpStream) -> (u32, Vec<u8>) {
     (number(4), body)
 }
 
-/// Checks that the function `soak` has no jobs and one worker in the list that the administrator receives.
+/// Requests the list of functions as an administrator. In this list, `soak` must have no jobs and one worker.
 fn look(admin: &mut BufReader<TcpStream>) {
     admin.get_mut().write_all(b"status\n").expect("a server");
     let mut line = String::new();

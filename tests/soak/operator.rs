@@ -72,8 +72,8 @@ fn number(json: &str, key: &str) -> u64 {
     from[..end].parse().expect("a number")
 }
 
-/// Puts, inspects, buries, kicks, deletes and lists jobs, which no other client uses. Sometimes also requests the page
-/// and statistics.
+/// Puts, inspects, buries, kicks, deletes and lists jobs in a tube that no other client uses. Sometimes also requests
+/// the page and statistics.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let mut operator = Operator::new(address);
     let mut round = 0u64;
