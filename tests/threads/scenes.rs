@@ -232,7 +232,8 @@ fn replies_wait_for_the_log(shares: usize, fails: bool) {
     let streams: Vec<Stream> = pools.into_iter().flat_map(|pool| pool.join().expect("a thread")).collect();
     hub.durability().stop();
     syncer.join().expect("a thread");
-    // All threads must have ended, because a thread may still be writing a released reply when the owner continues.
+    // The bytes are compared only after all threads have ended, because a thread may still be writing a released reply
+    // when the owner continues.
     let mut all: Vec<u8> = streams.iter().flat_map(Stream::arrived).collect();
     all.sort_unstable();
     assert_eq!(all, (1..=4 * shares as u8).collect::<Vec<_>>());

@@ -137,7 +137,7 @@ impl Waker {
         Ok(())
     }
 
-    /// Waits for a wake-up like the poller, without a timeout.
+    /// Waits for a wake-up, as the poller does, but without a timeout.
     pub fn wait(&self) {
         let mut woken = self.0 .0.lock();
         while !*woken {

@@ -121,7 +121,7 @@ fn in_folder(path: &str) -> String {
     folder.iter().chain([name]).copied().collect::<Vec<_>>().join("/")
 }
 
-/// Returns the files that define the names that `code` uses and that it imports with wildcards from inline modules.
+/// For each wildcard import from an inline module, returns the files that define the imported names that `code` uses.
 fn wildcard_imports(name: &str, code: &str, inline: &BTreeMap<String, Vec<(String, String)>>) -> Vec<String> {
     // Omits string literals, except those that span several lines.
     let code_of = |line: &str| line.replace("\\\"", "").split('"').step_by(2).collect::<Vec<_>>().join(" ") + "\n";
@@ -211,8 +211,9 @@ fn directories_of_the_engine_import_only_permitted_ones() {
     complain(problems);
 }
 
-/// Checks calls to methods that directories of the engine add to `Engine`. Names with several definitions are ignored.
-/// Recovery may also call methods of `rules`, and `figures` may call all methods that change nothing.
+/// Checks that the code in each engine directory calls only `Engine` methods that are defined in this directory or in a
+/// directory that [`ENGINE`] permits. Recovery may also call methods of `rules`, and `figures` may call all methods
+/// that change nothing. Method names with several definitions are ignored.
 #[test]
 fn directories_of_the_engine_call_only_permitted_ones() {
     let sources: Vec<Source> = sources("src/engine").into_iter().collect();

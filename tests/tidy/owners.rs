@@ -48,8 +48,9 @@ fn lenders(code: &str, data: &BTreeSet<String>) -> Vec<(String, String)> {
     lent.filter(|(_, kind)| !OWNED_BY_CALLERS.contains(&kind.as_str()) && data.contains(kind)).collect()
 }
 
-/// A file can reach an owner through a field of `Engine`, through the owner's type, and through a function that passes
-/// on `&mut` to data of the owner. Patterns and aliases of `Engine` would hide uses of its fields.
+/// A file can reach an owner through a field of `Engine`, through the owner's type, or through a function that passes
+/// on a `&mut` reference to the owner's data. Patterns and aliases of `Engine` are forbidden, because they would hide
+/// uses of its fields.
 #[test]
 fn files_of_the_engine_name_the_owners_they_touch() {
     let all: Vec<(String, String, String)> = sources("src/engine")

@@ -78,7 +78,8 @@ fn a_client_that_reads_late_gets_everything_in_order() {
     client.write_all(&body).expect("a peer that reads");
     assert_eq!(ask(&mut client, "").expect("a reply"), "INSERTED 1");
     const TIMES: usize = 200;
-    // The replies exceed the socket buffers. The server must stop reading, and buffer only a limited number of replies.
+    // Together, the replies exceed the size of the socket buffers. The server must stop reading, and buffer only a
+    // limited number of replies.
     for _ in 0..TIMES {
         client.write_all(b"peek 1\r\n").expect("space for short commands");
     }

@@ -1,4 +1,4 @@
-//! Tests the library's client and the subcommands over TLS, with certificates and tokens, and their error messages.
+//! Tests the library's client and the subcommands over TLS: certificates, tokens, and error messages.
 
 use std::fs;
 use std::io::{Read, Write};

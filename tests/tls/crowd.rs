@@ -101,8 +101,8 @@ fn resources_of_vanished_peers_are_released() {
         } else {
             let mut client = StreamOwned::new(session, stream.try_clone().expect("a copy of the connection"));
             assert_eq!(ask(&mut client, "reserve").expect("a reply"), format!("RESERVED {id} 5"));
-            // The client holds a job. It disconnects in the middle of a record: of the record with the start of a put,
-            // or of the next record.
+            // The client holds a job. It disconnects in the middle of a record, which is either the record with the
+            // start of a put, or the next record.
             let mut record = Vec::new();
             client.conn.writer().write_all(b"put 0 0 60 1000\r\nabc").expect("buffer space");
             if round % 4 == 3 {

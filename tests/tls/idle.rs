@@ -113,7 +113,8 @@ fn held_by_the_library(folder: &Folder) -> u64 {
     held as u64
 }
 
-/// Returns the program's memory in bytes, without mapped files. Unlike the figures in `status`, it is exact.
+/// Returns the program's memory in bytes, without mapped files. This figure is exact, unlike those in
+/// `/proc/PID/status`.
 fn anonymous(daemon: &Daemon) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", daemon.pid())).expect("a running process");
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a line");

@@ -36,7 +36,7 @@ impl Client {
         assert_eq!(self.line(), "+OK");
     }
 
-    /// Reads the reply to a lease. Returns the ID of the job, or `None` if the lease timed out.
+    /// Reads the reply to a `lease` command. Returns the ID of the job, or `None` if the command's timeout has expired.
     pub fn leased(&mut self) -> Option<String> {
         match self.line() {
             "-TIMEOUT" => return None,

@@ -53,7 +53,7 @@ pub mod space {
     pub const RETRY: Duration = Duration::ZERO;
     pub const CHECK: Duration = Duration::MAX;
 
-    /// The only task is the last one. The other tasks exist for the code of the segments thread.
+    /// The stub returns only the task `Stop`. The code of the segments thread also refers to the other tasks.
     #[allow(dead_code)]
     pub enum SpaceTask {
         Make(u64, usize),
