@@ -237,7 +237,7 @@ fn put_accepts_tags() {
     assert_eq!(json, "{\"id\":1,\"duplicate-of\":\"ready\"}\n");
     let lines = server.feed(&["put", "-t", "t", "--unique", "k", "--lines"], b"d\ne\n");
     assert!(lines.err.contains("2 jobs are in tube t, 2 already existed, 0 were refused"), "{}", lines.err);
-    // The reservation ends when the program exits, which ends the job's only attempt.
+    // When the program exits, the reservation ends, and with it the job's only attempt.
     assert_eq!(server.ok(&["reserve", "t", "-w", "0"]), "a");
     assert_eq!(server.count("t", "buried"), 1);
     server.ok(&["delete", "1"]);
@@ -259,7 +259,8 @@ fn put_accepts_tags() {
     assert_eq!(server.count("default", "ready"), 0);
 }
 
-/// A server that does not know tags refuses the line of a put with tags, and would then execute the body as a command.
+/// A server that does not support tags would refuse the first line of a put with tags, and then execute the body as a
+/// command.
 #[test]
 fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
     let servers = [Some(Server::beanpole(&["--no-extensions"])), Server::beanstalkd(&[])];

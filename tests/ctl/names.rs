@@ -9,7 +9,7 @@ use nix::pty::{openpty, Winsize};
 use crate::daemon::{run_command, wait_until, Folder};
 use crate::support::{ctl, pretender, Server};
 
-/// Tube names in the form of arguments, and in the form that the program prints.
+/// Tube names as they are written in arguments, and as the program prints them.
 const NAMES: [(&str, &str); 6] = [
     ("My::Func", "\"My::Func\""),
     ("two words", "\"two words\""),
@@ -114,7 +114,8 @@ fn a_binlog_with_such_names_is_exported_and_imported() {
     assert!(ended.out.contains("\"tube\":\"My::Func\"") && ended.out.contains("\"tube-base64\":\"/w==\""));
 }
 
-/// Simulates a server that lists a tube but refuses its name in commands, like beanstalkd or an older beanpole.
+/// Simulates a server that lists a tube but refuses its name in commands. beanstalkd and older versions of beanpole
+/// refuse such names.
 #[test]
 fn a_refused_tube_name_does_not_hide_other_tubes() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -248,7 +249,8 @@ fn control_characters_of_a_hostile_server_do_not_reach_the_terminal() {
         let seen = on_a_terminal(command);
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
-        // `import` has no input, `list` ignores jobs in other tubes, and `schedules` ignores ready jobs.
+        // Three subcommands may print nothing: `import` has no input, `list` ignores jobs in other tubes, and
+        // `schedules` ignores ready jobs.
         assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
     // Tables and messages must be safe even if a pager displays them.

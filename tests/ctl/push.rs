@@ -106,7 +106,7 @@ fn names_and_delays_are_bounded() {
         let head = receiver.recv().expect("a request");
         let tube = head.lines().find_map(|line| line.strip_prefix("Beanpole-Job-Tube: "));
         assert_eq!((tube, head.contains("\nX-Evil")), (Some(name), false), "{head}");
-        // After one second, the first job would be ready again.
+        // Otherwise, the first job would be ready again after one second, and the next worker could reserve it.
         server.ok(&["delete", id]);
     }
 }
@@ -231,7 +231,7 @@ fn waiting_for_an_endpoint_is_no_try() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// A worker that stops releases its job instead of waiting for a busy endpoint. The release counts as an attempt.
+/// When a worker stops, it releases its job instead of waiting for a busy endpoint. The release counts as an attempt.
 /// After the last attempt, the job must be buried with a reason.
 #[test]
 fn the_last_attempt_at_a_busy_endpoint_has_a_reason() {
@@ -385,7 +385,8 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
         ended.fetch_add(1, Ordering::SeqCst);
         false
     });
-    // The worker notices the revocation when it touches the job, so it must not wait for half of this time to run.
+    // The worker notices the revocation only when it touches the job, so it must touch the job long before half of this
+    // time to run has passed.
     server.ok(&["put", "-r", "100000", "x"]);
     let line = ["work", "--once", "--max-time", "600", "--url", &url];
     let mut worker = Running::start(server.command(&line));

@@ -377,7 +377,7 @@ fn a_frozen_screen_loads_each_list_once() {
     assert_eq!(screen.end(), Some(0));
 }
 
-/// `top` must show that a list is not available if the server refuses the list.
+/// If the server refuses a list, `top` must show that the list is not available.
 #[test]
 fn a_list_that_the_server_refuses_is_not_available() {
     let Some(server) = Server::beanstalkd(&[]) else { return };

@@ -53,7 +53,7 @@ pub fn path() -> OsString {
 /// `true` if the program loads the libraries in `LD_PRELOAD`. Otherwise, prints that a test is skipped.
 pub fn can_preload() -> bool {
     let mut command = command(&["-v"]);
-    // This variable makes the dynamic linker list the libraries and not start the program.
+    // With this variable, the dynamic linker lists the libraries instead of starting the program.
     command.env("LD_TRACE_LOADED_OBJECTS", "1");
     let is_static = run_command(command).out.starts_with("beanpole ");
     if is_static {
@@ -93,8 +93,8 @@ pub struct Ended {
 /// A temporary directory, removed when dropped.
 pub struct Folder(PathBuf);
 
-/// The lines that the program has written to stderr. Each query first reads all data in the pipe. If the program writes
-/// a line before an event that the test has observed, the query therefore always finds the line.
+/// The lines that the program has written to stderr. Each query first reads all data in the pipe. A query therefore
+/// finds every line that the program wrote before an event that the test has already observed.
 struct Log {
     pipe: File,
     text: Mutex<Text>,
@@ -154,8 +154,8 @@ pub fn run_command(mut command: Command) -> Ended {
 }
 
 impl Daemon {
-    /// Starts the server, on a free port of 127.0.0.1 unless the arguments contain an address, and waits until it
-    /// accepts connections.
+    /// Starts the server, and waits until it accepts connections. Unless the arguments contain an address, the server
+    /// listens on a free port of 127.0.0.1.
     pub fn start(arguments: &[&str]) -> Daemon {
         Daemon::start_with(&[], arguments)
     }
@@ -355,7 +355,7 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("a running process").count()
     }
 
-    /// Disables the watchdog of [`LIFETIME`], for tests of configurable length.
+    /// Disables the watchdog, which would kill the daemon after [`LIFETIME`]. For tests of configurable length.
     #[allow(dead_code)] // only a few tests use the method
     pub fn live_on(&mut self) {
         self.watched = None;
