@@ -177,8 +177,8 @@ fn body(writer: usize, number: usize, length: usize) -> Vec<u8> {
     body
 }
 
-/// Sends all puts in one write, each followed by a delete of an earlier job from `deletes`. Returns the IDs of the new
-/// jobs in the order of the replies.
+/// Sends a put for each body, all in one write. While `deletes` contains further jobs, a delete of the next one follows
+/// each put. Returns the IDs of the new jobs in the order of the replies.
 fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64> {
     let mut text = Vec::new();
     for (place, body) in bodies.iter().enumerate() {
@@ -248,7 +248,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     gate.wait_until_blocking();
     let done = beside(move || {
         bystand(&mut bystander, ready);
-        // The same commands must work when no other data is pending.
+        // Repeats the commands, because other data may have been pending during the first pass.
         bystand(&mut bystander, ready);
     });
     let answered = done.recv_timeout(PATIENCE);
@@ -387,7 +387,7 @@ fn a_write_after_a_new_sync_delays_no_other_client() {
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     gate.state.lock().unwrap().writes_wait = true;
     gate.set(Some(Operation::Sync), None);
-    // The blocked sync may be that of the job `ready`. If so, the put below waits for the next sync.
+    // The blocked sync may be the one for the job `ready`. If so, the put below waits for the next sync.
     let first = beside(move || put_some(&mut client, 1));
     gate.wait_until_blocking();
     let put = beside(move || put_some(&mut other, 1));

@@ -23,7 +23,7 @@ pub struct Look {
     pub pri: u32,
     /// The numbers of reservations, releases, buries and kicks.
     pub counts: [u32; 4],
-    /// The number of the last command that buried the job, or 0. Buried jobs are sorted by this number.
+    /// The sequence number of the last command that buried the job, or 0. Buried jobs are sorted by this number.
     pub order: u64,
 }
 
@@ -197,8 +197,7 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Returns the ID of a job in the tube. The job must have only one possible [`Look`], whose bit set of states is
-    /// `states`.
+    /// Searches the tube for a job with a single possible [`Look`] that has the bit set `states`. Returns the job's ID.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)

@@ -159,7 +159,7 @@ fn service_resumes_when_another_program_frees_space() {
     let mut jobs = BTreeMap::new();
     put_all(&mut client, &mut jobs);
     goes_on(&mut client, &jobs);
-    // Another thread writes the message, possibly later than the refusal.
+    // Another thread logs the message, possibly after the client has received the refusal.
     daemon.wait_log(" refused");
     assert_eq!(counts(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();

@@ -50,7 +50,8 @@ fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     wait_until("the state is ok", || state(client) == "ok");
     let log = daemon.log();
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
-    // Each change of the state is logged once. A log that was full before the failure adds one pair of messages.
+    // Each change of the state is logged once. If the state was `full` before the failure, there is a second pair of
+    // messages.
     assert!((1..=2).contains(&count(" refused")), "{log}");
     assert!((1..=2).contains(&count("taken again")), "{log}");
 }
@@ -72,8 +73,9 @@ fn a_removed_and_recreated_directory_loses_nothing() {
     let before = number(&mut client, "stats", "binlog-current-index");
     // If the server creates a file at the same time, removing the directory fails.
     wait_until("the directory is removed", || fs::remove_dir_all(home.path()).is_ok());
-    // This put is usually the first to encounter the missing directory. The server acknowledges the put when the
-    // directory exists again and the job is durable. If the server has already detected the loss, it refuses the put.
+    // This put is usually the first command to encounter the missing directory. In this case, the server acknowledges
+    // the put when the directory exists again and the job is durable. If the server has already detected the loss, it
+    // refuses the put.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
     wait_until("the loss is detected", || state(&mut client) == "failing");

@@ -125,7 +125,7 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     drop(first);
     let second = Original::start(home.path(), &["-f0", "-s", "200000"])?;
     let mut client = second.client();
-    // beanstalkd fails to read these jobs and ignores all records after them.
+    // When beanstalkd restarts, it fails to read these jobs from its binlog, and ignores all records after them.
     for length in [65_533, 65_534, 65_535] {
         client.use_tube("big").expect("a tube");
         ids.push(client.put(&vec![b'B'; length], 1, 0, 60).expect("a large job"));
@@ -190,7 +190,7 @@ fn every_job_of_beanstalkd_is_imported_once() {
     }
 }
 
-/// Puts a job of each size in every state, and returns the IDs.
+/// For each size, puts several jobs and brings them into different states. Every state occurs. Returns the IDs.
 fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     let mut ids = Vec::new();
     for (place, &size) in sizes.iter().enumerate() {
@@ -251,7 +251,7 @@ fn jobs_in_every_state_and_file_are_imported() {
         assert!(take(&mut client, id));
         client.bury(id, 0).expect("a job to bury");
     }
-    // With default settings, beanstalkd fails to read its largest jobs.
+    // After a restart with default settings, beanstalkd fails to read the largest jobs from its binlog.
     let unmoved = every_state(&mut client, &[0, 30, 65_533, 65_534, 65_535]);
     jobs.extend(describe(&mut client, &[unmoved, order.clone()].concat()));
     without_holder(&mut jobs, "0");
@@ -267,8 +267,8 @@ fn jobs_in_every_state_and_file_are_imported() {
     stop(daemon);
 }
 
-/// When beanstalkd starts, it ignores a job that it cannot read and all records after it. It later assigns the IDs of
-/// the ignored jobs to new jobs.
+/// If beanstalkd cannot read a job in its binlog when it starts, it ignores this job and all later records. It then
+/// assigns the IDs of the ignored jobs to new jobs.
 #[test]
 fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let home = Home::new();

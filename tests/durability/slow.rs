@@ -176,6 +176,7 @@ fn without_syncs_only_completed_files_are_synced() {
     }
     wait_until("completed segments are synced", || controls.syncs() > before);
     let segments = 2 + 20 * few * (BODY + 200) / SEGMENT;
-    // A segment needs at most three syncs: for its data, for its file, and before its removal. The test permits four.
+    // The server syncs a segment when the segment is complete and before the segment is removed. It also syncs the log
+    // before it removes an older segment. The test permits four syncs per segment.
     assert!(controls.syncs() - before <= 4 * segments, "{} syncs of {segments} segments", controls.syncs() - before);
 }

@@ -1,7 +1,7 @@
 //! Tests that jobs of all three protocols survive the exit of the server.
 //!
-//! A restart must preserve all options of a job, and times must continue to pass while no server runs. After a kill, no
-//! acknowledged job may be lost or duplicated, and no job whose end was acknowledged may reappear.
+//! A restart must preserve all options of a job. Delays and time limits must also expire while no server runs. After a
+//! kill, no acknowledged job may be lost or duplicated, and no job whose end was acknowledged may reappear.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Result, Write};

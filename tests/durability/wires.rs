@@ -69,7 +69,8 @@ impl Workq {
         Ok(Some((id.to_owned(), text(&payload[..size]))))
     }
 
-    /// Returns `true` if the job succeeded, and its result. Returns `None` if the job is unfinished or does not exist.
+    /// Returns the job's result, preceded by `true` if the job succeeded. Returns `None` if the job is unfinished or
+    /// does not exist.
     pub fn result(&mut self, id: &str) -> Result<Option<(bool, String)>> {
         if self.ask(&format!("result {id} 0\r\n"))? != "+OK 1" {
             return Ok(None);
