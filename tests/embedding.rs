@@ -325,7 +325,7 @@ fn a_manual_clock_handles_each_deadline_in_order() {
     while other.figure("stats", "current-waiting").unwrap() != "1" {
         std::thread::yield_now();
     }
-    // The delay ends after 10 seconds, and the waiting client gets the job. The reservation expires 5 seconds later.
+    // The delay expires after 10 seconds, and the waiting client gets the job. The reservation expires 5 seconds later.
     clock.advance(Duration::from_secs(20));
     assert_eq!(client.line().unwrap(), format!("RESERVED {id} 1"));
     let mut figure = |key: &str| other.figure(&format!("stats-job {id}"), key).unwrap();

@@ -30,8 +30,8 @@ struct Part {
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
     // Reasons for some exceptions: `err` occurs only in exports. In the simulated worlds, a search for `limit` would
-    // find the name of a command, and the model has no calendar schedules. Subcommands have an option instead of `tub`,
-    // and exports contain `try` instead of `tries-left`.
+    // find the name of a command, and their model has no calendar schedules. Subcommands have an option instead of
+    // `tub`, and exports contain `try` instead of `tries-left`.
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },

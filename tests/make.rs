@@ -16,8 +16,8 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs `pkg/toolchain` with the name or path `cargo` of cargo, the fake programs `tools`, and the real programs in
-/// `path`. Returns `true` if the run succeeded, and the contents of stderr.
+/// Runs `pkg/toolchain`. `cargo` is the name or path of cargo. In the PATH, the fake programs `tools` precede the real
+/// programs in `path`. Returns `true` if the run succeeded, and the contents of stderr.
 fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) {
     let folder = Folder::new();
     tools.iter().for_each(|(name, text)| script(&folder.file(name), text));

@@ -139,7 +139,7 @@ fn the_man_page_s_numbers_are_correct() {
     }
 }
 
-/// Compares the additional keys of `stats`, which beanstalkd does not have, with the man page, in order.
+/// Compares the keys of `stats` that beanstalkd does not have, and the order of these keys, with the man page.
 #[test]
 fn the_man_page_has_every_statistic() {
     let page = read("man/beanpole.8");

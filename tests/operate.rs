@@ -54,7 +54,7 @@ fn the_documented_backup_can_be_restored() {
     let daemon = serve(&folder);
     let mut client = daemon.client();
     let kept: Vec<u64> = (0..3).map(|_| client.put(b"kept", 0, 0, 60).expect("a job")).collect();
-    // Creates 20 older backups. The commands must keep only the newest 14 backups, including the new one.
+    // Creates 20 older backups. The commands must keep only the newest 14 backups, including the one that they create.
     let copies = copies.join("beanpole");
     for day in 1..=20 {
         std::fs::create_dir_all(copies.join(format!("2001-01-{day:02}T000000"))).expect("a directory");

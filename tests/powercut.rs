@@ -71,7 +71,7 @@ struct Plan {
     seed: u64,
     restarts: u64,
     only: Option<String>,
-    /// Checks that are disabled by default, but whose failures make this run fail.
+    /// Checks that are disabled by default, but that `--also` enables for this run. Their violations count as failures.
     also: Vec<Check>,
     /// A recorded trace and a cut in it, for reproducing a failure.
     replay: Option<(PathBuf, Cut)>,

@@ -43,7 +43,7 @@ fn start(disk: &Disk) -> Option<(Access, Wal, Vec<String>)> {
     Some((Access(RefCell::new((opened.journal, engine))), opened.wal, opened.report.problems))
 }
 
-/// Returns all jobs. Jobs whose delay ends by `last` count as ready.
+/// Returns all jobs. A job whose delay expires at or before `last` counts as ready.
 fn kept(access: &Access, last: Time) -> Vec<Kept> {
     let engine = &access.0.borrow().1;
     let job = |job: JobView| {

@@ -84,7 +84,7 @@ pub fn entry(mut bytes: &[u8]) {
     }
 }
 
-/// Returns a connection that delivers `bytes` to the client and then ends, and the peer's socket.
+/// Returns the client's connection and the peer's socket. The connection delivers `bytes` to the client and then ends.
 fn connection(bytes: &[u8]) -> (Transport, UnixStream) {
     let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
     theirs.write_all(bytes).expect("buffer space");

@@ -187,8 +187,8 @@ fn every_client_learns_each_outcome_once() {
     runs().for_each(orderly_run);
 }
 
-/// Sends random bytes, and packets and lines, some with changed, missing or inserted bytes. Sends all input in pieces
-/// of random sizes.
+/// Sends random bytes, packets and lines. Some of the packets and lines have changed, missing or inserted bytes. Sends
+/// all input in pieces of random sizes.
 fn wild_run(seed: u64) {
     let random = &mut Random(seed ^ 0xdead_beef);
     let mut config = Config::embedded();

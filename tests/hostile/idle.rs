@@ -45,8 +45,8 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     // One connection sends CAN_DO with the function f and PRE_SLEEP. The other sends SUBMIT_JOB with the function g.
     sleeps.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x04\0\0\0\0").expect("a connection");
     submits.write_all(b"\0REQ\0\0\0\x07\0\0\0\x05g\0u\0x").expect("a connection");
-    // Waits until three later clients have been dropped in sequence. By then, the timeout of the first clients has
-    // passed several times.
+    // Waits until three later clients have been dropped in sequence. By then, the first clients, except the one that
+    // sends commands, have been silent for several times the timeout.
     for _ in 0..3 {
         let mut silent = Wire::to(&daemon);
         wait_until("a silent client is dropped", || {

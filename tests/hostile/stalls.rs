@@ -14,7 +14,7 @@ const MANY: usize = 15_000;
 /// The number of clients that hold a job and send a command shortly before the stall ends.
 const HOLDERS: usize = 10;
 
-/// The time before the end of a reservation at which the server warns the holder, plus a tolerance.
+/// The interval between the server's warning to the holder and the expiry of the reservation, plus a tolerance.
 const MARGIN: Duration = Duration::from_millis(1100);
 
 fn stall(daemon: &Daemon, length: Duration) {
@@ -24,7 +24,8 @@ fn stall(daemon: &Daemon, length: Duration) {
 }
 
 /// Runs a scene with increasing times to run. `asleep` returns how long the scene sleeps, given a time to run in
-/// seconds. If the machine is too busy to finish the scene within a time to run, the next attempt uses a longer one.
+/// seconds. If the machine is too busy to finish the scene within this time to run, the scene is repeated with a longer
+/// time to run.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);

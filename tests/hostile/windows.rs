@@ -290,7 +290,8 @@ fn memory_is_released_when_readers_disconnect() {
     let commands = "peek-ready\r\n".repeat(9000);
     let mut readers: Vec<TcpStream> = (0..READERS).map(|_| narrow(&daemon)).collect();
     readers.iter_mut().for_each(|reader| reader.write_all(commands.as_bytes()).expect("an open connection"));
-    // The replies for each client exceed all buffers of the system and the server. Waits until these buffers are full.
+    // The replies to each client are larger than the buffers of the system and the server together. Waits until these
+    // buffers are full.
     let mut last = 0;
     wait_until("the server is idle", || {
         let now = stat(&daemon, "cmd-peek-ready");

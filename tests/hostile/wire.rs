@@ -20,8 +20,8 @@ use crate::daemon::{wait_until, Daemon, PATIENCE};
 const CHECKS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Maximum processor time of an idle server during all checks: a few clock ticks. A server that loops uses much more
-/// processor time or, on a busy machine, is always ready to run.
+/// Maximum total processor time that an idle server may use during the checks: a few clock ticks. A server that loops
+/// uses much more processor time or, on a busy machine, is always ready to run.
 const AT_REST: Duration = Duration::from_millis(30);
 
 /// A connection that reads lines and bodies.

@@ -351,7 +351,8 @@ fn the_history_has_pages_and_a_chart_of_the_last_hour() {
         points.map(|point| point.parse::<u64>().expect("a number")).collect::<Vec<_>>()
     };
     assert_eq!((sum("done").len(), sum("done").iter().sum::<u64>(), sum("failed").iter().sum::<u64>()), (240, 40, 20));
-    // The intervals of a chart begin at multiples of 15 seconds, so 85.5 seconds overlap six or seven intervals.
+    // The intervals of a chart begin at multiples of 15 seconds, so a period of 85.5 seconds extends over six or seven
+    // intervals.
     let used = sum("failed").iter().filter(|count| **count > 0).count();
     assert!((6..=7).contains(&used), "{chart}");
     assert!(!chart.contains("oldest-ready-tube"), "{chart}");

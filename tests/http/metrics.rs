@@ -52,8 +52,8 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     client.touch(late).expect("the job is reserved");
     pass(3);
     client.delete(late).expect("the job is reserved");
-    // The wait time is recorded only for the first reservation of a job, and not for a kicked job. The run time is not
-    // recorded if another client deletes the job.
+    // A job's wait time is recorded only when the job is reserved for the first time, and is not recorded at all if the
+    // job was kicked before. The run time is not recorded if another client deletes the job.
     let twice = client.put(b"x", 0, 0, 60).expect("a job");
     client.reserve(Some(0)).expect("a reply").expect("a job");
     client.release(twice, 0, 0).expect("the job is reserved");

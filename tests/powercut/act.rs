@@ -113,7 +113,8 @@ pub enum Act {
         queue: String,
         body: Body,
     },
-    /// Leases a job. If the queue contains jobs of `Execute`, waits for a job.
+    /// Leases a job. If `waits` is `true`, waits for the job of a preceding [`Act::Execute`], which the server receives
+    /// on another connection.
     Lease {
         queue: String,
         waits: bool,
