@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// `true` after a missing segment. Compaction empties the next segment, so later starts do not report the loss.
+    /// `true` after a missing segment. The next segment is then compacted, so that later starts do not report the loss.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,

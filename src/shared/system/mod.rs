@@ -1,6 +1,6 @@
 //! Limits of the machine and the process, and the differences between operating systems: `linux.rs` and `other.rs`
-//! define the same names. Syncs need no replacement, because `File::sync_all` and `File::sync_data` use F_FULLFSYNC on
-//! macOS.
+//! define the same names. Syncs need no code for other systems, because `File::sync_all` and `File::sync_data` use
+//! F_FULLFSYNC on macOS.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
