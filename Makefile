@@ -128,8 +128,7 @@ demo: build ## like run, with a producer and workers that generate traffic
 	    trap 'kill $$demo $$server 2>/dev/null; wait; exit 0' INT TERM; wait $$server; kill $$demo 2>/dev/null; wait
 
 static: toolchain ## build a static program: with musl if rustup has its target, otherwise with glibc
-	@$(if $(HAS_MUSL),,echo 'building with static glibc, because the musl target is missing: rustup target add $(MUSL)'; \
-	    echo 'with glibc, -u USER and host names in -l require the same glibc on the target machine; with musl they do not';) \
+	@$(if $(HAS_MUSL),,echo 'building with static glibc, because the musl target is missing: rustup target add $(MUSL)';) \
 	RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static "$(call q,$(REMAP)) $(STATIC_CC) \
 	    $(CARGO) build --release $(CARGOFLAGS) --target $(STATIC_TARGET)
 	@if ldd $(call q,$(STATIC_PROGRAM)) 2>&1 | grep -v -e 'statically linked' -e 'not a dynamic' -e 'Not a valid dynamic'; then \

@@ -25,6 +25,7 @@ type Outcome = Result<ExitCode, Failure>;
 
 fn main() -> ExitCode {
     allocator::configure(system::is_address_space_limited());
+    system::avoid_modules();
     // The default connection limit depends on the limit on open files.
     system::raise_file_limit();
     let mut arguments = std::env::args_os();

@@ -380,7 +380,7 @@ impl<'a> Reading<'a> {
                 self.journal.changed(Live::Pause, number, size(before), size(self.engine.pause_at(number).is_some()));
             }
             Record::Key { id, until, tube, key } => {
-                let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);
+                let (number, before) = self.engine.add_key(JobId(id), tube.into(), key.into(), until, true);
                 if let Some((number, names)) = before {
                     self.journal.lost(Live::Key, number, key_size(names));
                 }

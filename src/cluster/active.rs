@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entry::{merge, RUN, SMALL};
-use super::mirror::{self, Origin};
+use super::mirror::{self, Origin, Position};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog, SharedSpace};
 use super::shipping::{Shipper, LEASE};
 use crate::binlog::{is_no_space, Storage};
@@ -228,7 +228,8 @@ impl ActiveState {
                 self.member.report("active", end);
                 if saved.0 != end && saved.1.elapsed() >= SAVE {
                     // After a crash, the saved position reveals whether the journal was restored from an older backup.
-                    let saved_now = mirror::save_progress(&self.path, end, Origin { last, ..self.origin });
+                    let origin = Origin { last, ..self.origin };
+                    let saved_now = Position { done: end, origin, ..Position::default() }.write(&self.path);
                     if let Some(error) = saved_now.err().filter(|error| !is_no_space(error)) {
                         self.shipper.give_up(&error);
                     }

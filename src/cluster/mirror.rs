@@ -276,11 +276,6 @@ pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Saves the position of the active server, whose binlog files may contain later changes.
-pub fn save_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
-    Position { done, origin, ..Position::default() }.write(folder)
-}
-
 /// Saves the position at a clean shutdown, when the shared log contains all changes up to the entry `done`.
 pub fn save_end(folder: &Path, done: Seq, origin: Origin, files: (BTreeMap<String, Seq>, Checksums)) -> io::Result<()> {
     let (created, mut checksums) = files;
@@ -305,7 +300,7 @@ fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
 }
 
 impl Position {
-    fn write(&self, folder: &Path) -> io::Result<()> {
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
         let Origin { journal, epoch, last } = self.origin;
         let last = last.map_or(String::new(), |(writer, number)| format!(" entry {writer:016x} {number}"));
         let mut text = format!("{}\njournal {journal:016x} epoch {epoch}{last}\n", self.done);

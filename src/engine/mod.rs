@@ -262,12 +262,9 @@ impl Engine {
         }
     }
 
-    pub fn memory_held(&self) -> u64 {
-        self.memory().total() - self.buffers
-    }
-
-    pub fn memory_in_flight(&self) -> u64 {
-        self.store.jobs.bodies.in_flight_bytes
+    /// Returns the number of bytes that the engine uses, and the part used by deleted bodies that are being sent.
+    pub fn memory_held(&self) -> (u64, u64) {
+        (self.memory().total() - self.buffers, self.store.jobs.bodies.in_flight_bytes)
     }
 
     /// Records the number of bytes used outside the engine. `exhausted` is `true` if the system has no free memory.

@@ -289,7 +289,8 @@ impl Engine {
         }
     }
 
-    fn add_key(
+    /// Returns the key's number and, if an older key was replaced, that key's number and its names' length in bytes.
+    pub fn add_key(
         &mut self,
         id: JobId,
         tube: Arc<[u8]>,
@@ -356,10 +357,5 @@ impl Engine {
 
     pub fn ended_key(&self, number: u32) -> &EndedKey {
         self.store.ended_keys.table.get(number)
-    }
-
-    /// Returns the key's number and, if an older key was replaced, that key's number and its names' length in bytes.
-    pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
-        self.add_key(id, tube.into(), key.into(), until, true)
     }
 }

@@ -95,13 +95,9 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Returns the number of copies put and the number of copies skipped since the server started.
-    pub fn schedule_totals(&self) -> (u64, u64) {
-        self.store.schedules.total
-    }
-
-    pub fn late_schedules(&self) -> usize {
-        self.store.schedules.late
+    /// Returns the number of copies put and of runs skipped since the server started, and of schedules that are late.
+    pub fn schedule_counts(&self) -> [u64; 3] {
+        [self.store.schedules.total.0, self.store.schedules.total.1, self.store.schedules.late as u64]
     }
 
     /// Returns how late the earliest run is. A run is late only if its copy was refused.

@@ -73,14 +73,14 @@ fn a_large_body_sent_to_many_exists_and_counts_once() {
     }
     assert_eq!(replies.len(), 2 * SMALL);
     world.engine.check_in_flight();
-    assert_eq!(world.engine.memory_in_flight(), 110_000);
+    assert_eq!(world.engine.memory_held().1, 110_000);
     assert!(world.engine.memory().total() <= before + 110_000);
     replies.truncate(1);
     world.engine.check_in_flight();
-    assert_eq!(world.engine.memory_in_flight(), 50_000, "one copy while one client has not read it");
+    assert_eq!(world.engine.memory_held().1, 50_000, "one copy while one client has not read it");
     replies.clear();
     world.engine.check_in_flight();
-    assert_eq!(world.engine.memory_in_flight(), 0);
+    assert_eq!(world.engine.memory_held().1, 0);
 }
 
 #[test]

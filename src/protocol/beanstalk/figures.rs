@@ -29,7 +29,7 @@ impl<'a> QueueFigures<'a> {
         let facts = context.host.facts();
         let engine = &context.engine;
         let failures = engine.past().points().map(|point| point.failed).sum();
-        let problems = [failures, engine.paused_tubes() as u64, engine.late_schedules() as u64];
+        let problems = [failures, engine.paused_tubes() as u64, engine.schedule_counts()[2]];
         // These numbers cover all tubes, so a client without the right to see all tubes gets 0.
         let [failures, paused, late] = if context.sees_all() { problems } else { [0; 3] };
         QueueFigures {

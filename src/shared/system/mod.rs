@@ -42,6 +42,19 @@ fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Resu
 /// The usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest is fragmented.
 const NARROW_ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
+/// Restricts a static glibc to its built-in databases of users and hosts. The modules of others can crash the process.
+#[allow(unsafe_code)]
+pub fn avoid_modules() {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    for (database, sources) in [(c"passwd", c"files"), (c"group", c"files"), (c"hosts", c"files dns")] {
+        extern "C" {
+            fn __nss_configure_lookup(database: *const libc::c_char, sources: *const libc::c_char) -> libc::c_int;
+        }
+        // SAFETY: the function copies both strings, and runs before other threads start.
+        unsafe { __nss_configure_lookup(database.as_ptr(), sources.as_ptr()) };
+    }
+}
+
 /// Raises the limit on open files. Without permission, the old limit stays in effect.
 pub fn raise_file_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
