@@ -446,11 +446,13 @@ async function views(page, web, queue) {
   const more = () => page.locator('#more').textContent();
   await until(more, "No schedules with 'stuck' in tube.");
   await page.locator('#to-history').click();
+  await until(() => page.locator('#filter').inputValue(), '');
   await page.locator('#filter').fill('stuck');
   await until(more, "No ended jobs with 'stuck' in tube or reason.");
   await page.locator('#filter').fill('revoked');
   await until(more, "Ended jobs 1 to 1 with 'revoked' in tube or reason");
   await page.locator('#to-tubes').click();
+  await until(() => page.locator('#filter').inputValue(), '');
   await page.locator('#filter').fill('mail');
   await until(more, "Tubes 1 to 1 of 1 with 'mail' in name");
   await page.locator('#to-schedules').click();
