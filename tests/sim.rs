@@ -82,6 +82,8 @@ fn steps() -> usize {
 fn must_pass(seed: u64, steps: usize) -> Played {
     let played = play_seed(seed, steps);
     if let Some(problem) = &played.problem {
+        // The reduction of a long world can take minutes.
+        println!("seed {seed}, {steps} steps: {problem}; reducing the world");
         panic!("seed {seed}, {steps} steps: {problem}\n{}", explain(seed, &played));
     }
     played

@@ -129,7 +129,7 @@ impl Engine {
         let dedup_key = DedupKey::Name(name.into());
         if !self.limits.keys_per_tube {
             steps.take(SEARCH);
-            search.found = self.oldest_named(&dedup_key, 0, MAX_CHECKED, |tube| sees(&self.tubes.get(tube).name));
+            search.found = self.oldest_named(&dedup_key, 0, MAX_CHECKED, |job| sees(&self.tubes.get(job.tube).name));
             return Progress::Done;
         }
         // Search from the last tube to the first: closing a tube between calls moves only the last tube.
@@ -142,30 +142,31 @@ impl Engine {
             steps.take(TUBE);
             let number = self.tubes.order[index];
             if sees(&self.tubes.get(number).name) {
-                let found = self.oldest_named(&dedup_key, number, MAX_CHECKED, |tube| tube == number);
+                let found = self.oldest_named(&dedup_key, number, MAX_CHECKED, |job| job.tube == number);
                 search.found = [search.found, found].into_iter().flatten().min();
             }
         }
         Progress::Done
     }
 
-    /// Checks at most 32 extras, because a command that lists schedules calls this method for many of them.
+    /// Prefers jobs that are not buried. Checks few extras, because a list of schedules calls this method many times.
     pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
-        self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
+        let key = DedupKey::Name(name.clone());
+        let is_live = |job: &Job| job.tube == tube && job.state() != State::Buried;
+        let find_any = || self.oldest_named(&key, tube, 32, |job| job.tube == tube);
+        self.oldest_named(&key, tube, 32, is_live).or_else(find_any)
     }
 
     /// The hash includes `tube` if keys are unique per tube.
-    fn oldest_named(&self, key: &DedupKey, tube: u32, limit: u64, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
+    fn oldest_named(&self, key: &DedupKey, tube: u32, limit: u64, is_meant: impl Fn(&Job) -> bool) -> Option<JobId> {
         let hash = self.hash_dedup_key(key, tube, None);
         let (mut oldest, mut checked) = (None, 0);
         // Return `false` to visit all extras with this hash, and `true` to stop after `limit`.
         self.store.extras.find(hash, |extras| {
             checked += 1;
-            if extras.dedup_key == *key {
-                let job = self.store.jobs.get(extras.slot);
-                if is_meant(job.tube) && !job.is_dead_letter() {
-                    oldest = Some(oldest.map_or(job.id, |oldest: JobId| oldest.min(job.id)));
-                }
+            let found = (extras.dedup_key == *key).then(|| self.store.jobs.get(extras.slot));
+            if let Some(job) = found.filter(|job| is_meant(job) && !job.is_dead_letter()) {
+                oldest = Some(oldest.map_or(job.id, |oldest: JobId| oldest.min(job.id)));
             }
             checked > limit
         });
