@@ -350,7 +350,7 @@ impl Client {
         self.request_job("peek-buried", "FOUND")
     }
 
-    /// Returns the used tube's reserved job whose time to run expires first. Fails with `NOT_FOUND` if no job is reserved.
+    /// Returns the used tube's reserved job whose time to run expires first. Fails with `NOT_FOUND` if there is none.
     pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-reserved", "FOUND")
     }

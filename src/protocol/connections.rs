@@ -171,7 +171,7 @@ impl<'a> Connections<'a> {
     }
 
     /// A client can view a connection if it can view the tube that the connection uses, one of the first `SHOWN_TUBES`
-    /// watched tubes, or the tube of the reserved job whose time to run expires first. HTTP connections are always hidden.
+    /// watched tubes, or the tube of the reservation that expires first. HTTP connections are always hidden.
     fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
         let tubes = it.used.into_iter().chain(it.watched.iter().copied());
         let mut tubes = tubes.chain(it.job.map(|job| engine.tube_of(&job)));

@@ -191,8 +191,7 @@ impl Hub {
             self.shutdown.advance(ShutdownStage::Requested);
         }
         let next = if core.engine.has_deferred() { now } else { core.next_tick() };
-        let (held, in_flight) = core.engine.memory_held();
-        self.memory.set_engine(held, in_flight);
+        self.memory.set_engine(core.engine.memory_held());
         let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now || core.engine.steps().are_used_up() {

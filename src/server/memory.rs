@@ -84,7 +84,7 @@ impl Memory {
         (max / KEPT).min(MAX_KEPT)
     }
 
-    pub fn set_engine(&self, bytes: u64, shared: u64) {
+    pub fn set_engine(&self, (bytes, shared): (u64, u64)) {
         self.engine.store(bytes, Ordering::Relaxed);
         self.shared.store(shared, Ordering::Relaxed);
     }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn the_reserve_is_not_available_to_new_requests() {
         let memory = Memory::new(64 << 20);
-        memory.set_engine(61 << 20, 0);
+        memory.set_engine((61 << 20, 0));
         assert_eq!(memory.room(), 0);
         assert!(memory.allowance() > 0 && !memory.is_tight(), "jobs must not cause dropped clients");
         memory.charge(0, 3 << 20);
@@ -266,24 +266,24 @@ mod tests {
         let memory = Memory::new(64 << 20);
         assert!(memory.needs_resident());
         memory.set_resident(6 << 20);
-        memory.set_engine(RESIDENT_STEP - 1, 0);
+        memory.set_engine((RESIDENT_STEP - 1, 0));
         assert!(!memory.needs_resident(), "only when the account has grown");
-        memory.set_engine(40 << 20, 0);
+        memory.set_engine((40 << 20, 0));
         assert!(memory.needs_resident() && !memory.has_freed_much());
         memory.set_resident(46 << 20);
         // Most of the memory is freed and allocated again, so the heap may be fragmented.
-        memory.set_engine(10 << 20, 0);
+        memory.set_engine((10 << 20, 0));
         assert!(!memory.needs_resident() && memory.has_freed_much());
         memory.gave_back();
-        memory.set_engine(14 << 20, 0);
+        memory.set_engine((14 << 20, 0));
         assert!(memory.needs_resident(), "although the account was larger before");
         memory.set_resident(89 << 20);
         assert!(memory.is_exhausted() && memory.room() == 0 && memory.allowance() == 0);
-        memory.set_engine(13 << 20, 0);
+        memory.set_engine((13 << 20, 0));
         assert!(!memory.has_freed_much(), "the account has not grown since memory was given back");
-        memory.set_engine(14 << 20, 0);
+        memory.set_engine((14 << 20, 0));
         assert!(!memory.has_freed_much());
-        memory.set_engine(13 << 20, 0);
+        memory.set_engine((13 << 20, 0));
         assert!(memory.has_freed_much(), "giving memory back may help now");
         let checks = (0..10 * TURNS_BETWEEN).filter(|_| memory.needs_resident()).count();
         assert_eq!(checks, 10, "another thread may have given memory back");

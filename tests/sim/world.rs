@@ -492,8 +492,8 @@ impl World {
         self.time = self.server().now();
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
-        // After a failed sync, the page cache can contain data that no later sync writes. A kill would preserve this data,
-        // so simulate a power failure instead.
+        // After a failed sync, the page cache can contain data that no later sync writes. A kill would preserve this
+        // data, so simulate a power failure instead.
         let never = matches!(self.setup.log, Some((_, SyncMode::Never)));
         let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };
