@@ -96,14 +96,14 @@ type Work = fn(&mut Client, usize);
 
 /// The rows that count instructions: the name, the options, and the operations. With options, the server has a log.
 const WORKLOADS: [(&str, &[&str], Work); 8] = [
-    ("instructions of a put", &[], |client, count| puts(client, count, 1)),
-    ("instructions of a put, pipelined 64", &[], |client, count| puts(client, count, 64)),
-    ("instructions of put, reserve and delete", &[], cycles),
-    ("instructions of a put and its part of a drain", &[], drain),
-    ("instructions of a job through a relay", &[], relay),
-    ("instructions of a put with a log", &["-f50"], |client, count| puts(client, count, 1)),
-    ("instructions of put, reserve and delete with a log", &["-f50"], cycles),
-    ("instructions of a durable put", &["-f0"], |client, count| puts(client, count, 1)),
+    ("instructions per put", &[], |client, count| puts(client, count, 1)),
+    ("instructions per put, pipelined 64", &[], |client, count| puts(client, count, 64)),
+    ("instructions per put, reserve and delete", &[], cycles),
+    ("instructions per job that is put and drained", &[], drain),
+    ("instructions per job through a relay", &[], relay),
+    ("instructions per put with a log", &["-f50"], |client, count| puts(client, count, 1)),
+    ("instructions per put, reserve and delete with a log", &["-f50"], cycles),
+    ("instructions per durable put", &["-f0"], |client, count| puts(client, count, 1)),
 ];
 
 /// The rows that compare the processor times of the static and the dynamic program: the name and the operations.

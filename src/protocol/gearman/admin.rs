@@ -60,8 +60,8 @@ pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("show unique jobs", Need::LOOK_ANY, "", |args| args.is_empty().then_some(AdminCommand::List(ListKind::UniqueJobs)), "the unique IDs of all jobs"),
     row("show jobs", Need::LOOK_ANY, "", |args| args.is_empty().then_some(AdminCommand::List(ListKind::Jobs)), "the handles of all jobs"),
     row("cancel job", Need::ADMIN_JOB, "<handle>", |args| args.first().map(|handle| AdminCommand::CancelJob((*handle).into())), "cancel a job"),
-    row("create function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::CreateFunction(from_word(name))), "add a function to the list of status"),
-    row("drop function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::DropFunction(from_word(name))), "remove a function from the list of status"),
+    row("create function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::CreateFunction(from_word(name))), "add a function to the list that status shows"),
+    row("drop function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::DropFunction(from_word(name))), "remove a function from the list that status shows"),
     row("maxqueue", Need::ADMIN_NAMED, "<function> [<size> | <high> <normal> <low>]", maxqueue, "limit the queued and running jobs of a function"),
     row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if --allow-shutdown is set"),
 ];

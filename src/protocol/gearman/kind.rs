@@ -66,7 +66,7 @@ table! {
     Error("ERROR", SENT, &[], "code and text of an error"),
     StatusRes("STATUS_RES", SENT, &[], "handle, known, running, numerator and denominator"),
     SubmitJobHigh("SUBMIT_JOB_HIGH", data(Need::PUT_NAMED), SUBMIT, "like SUBMIT_JOB, but with high priority"),
-    SetClientId("SET_CLIENT_ID", request(Need::OPEN), &["id"], "set the name of the connection in the text command workers"),
+    SetClientId("SET_CLIENT_ID", request(Need::OPEN), &["id"], "set the name that the text command workers shows for the connection"),
     CanDoTimeout("CAN_DO_TIMEOUT", request(Need::TAKE_NAMED), &["function", "timeout"], "like CAN_DO, but with a timeout for each job"),
     AllYours("ALL_YOURS", SENT, &[], "nothing; no server has ever taken it"),
     WorkException("WORK_EXCEPTION", data(Need::TAKE_JOB), HANDLE, "report that a job has failed, with the reason"),
