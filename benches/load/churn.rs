@@ -46,7 +46,7 @@ impl Churn<'_> {
         let now = Instant::now();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&source().into())?;
-        // A connect over the loopback interface does not block, so the socket becomes nonblocking only afterwards.
+        // Connecting over loopback does not block, so connect first, and make the socket nonblocking afterwards.
         socket.connect(&self.server.address.into())?;
         socket.set_nonblocking(true)?;
         let mut stream = mio::net::TcpStream::from_std(socket.into());

@@ -1,5 +1,5 @@
 //! Pages of lists that are too large to be read at once: sorted pages, and the history of finished and buried jobs. A
-//! page may or may not include items that are added or removed while the page is selected.
+//! page may or may not include items that are added or removed while the server collects the page.
 
 use std::collections::BTreeMap;
 

@@ -132,7 +132,7 @@ impl PoolThread {
     pub fn run(mut self: Box<Self>, relief: &Relief) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
-            // One write contains the changes of many commands of all connections.
+            // Commit only now, so that one write contains the changes of many commands on all connections.
             if self.queue.is_empty() || self.rounds >= ROUNDS_PER_COMMIT {
                 self.rounds = 0;
                 match self.commit(relief, &mut spare) {

@@ -20,7 +20,7 @@ const HTTP_REST: Duration = Duration::from_secs(60);
 /// The time limit for a reply is one second longer for each `MIN_RATE` unread bytes.
 const MIN_RATE: usize = 16 * 1024;
 
-/// The time during which a new connection, or one whose client has just received a reply, is evicted last.
+/// For this long after a connection was opened or received a reply, the server evicts it only as a last resort.
 const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);

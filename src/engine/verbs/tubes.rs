@@ -234,8 +234,8 @@ impl Engine {
         watched.len() <= self.limits.few_watched && watched.iter().copied().all(same) && names.next().is_none()
     }
 
-    /// Keeps the tube open even if it is unused and empty. Creates a missing tube. If [`MAX_KEPT`] tubes are kept, does
-    /// not keep another tube, and fails unless the tube is open for another reason.
+    /// Keeps the tube open even if it is unused and empty, and creates it if necessary. If [`MAX_KEPT`] tubes are kept
+    /// already, does not keep this tube, and fails unless the tube is open for another reason.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.tubes.kept < MAX_KEPT && !self.tubes.get(number).kept {

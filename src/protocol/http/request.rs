@@ -186,7 +186,7 @@ impl Decoder {
                 None
             }
             Stage::RequestHead => {
-                // Some clients send line ends between requests.
+                // Some clients send line breaks between requests.
                 while let [b'\r' | b'\n', rest @ ..] = bytes {
                     *bytes = rest;
                 }

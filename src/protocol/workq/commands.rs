@@ -108,7 +108,7 @@ pub struct CommandRow {
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// The maximum number of stored arguments. `lease` can have more, but storing all needs 16 times the line's memory.
+/// The maximum number of stored arguments. `lease` can have more, which would need 16 times the memory of the line.
 const STORED_ARGUMENTS: usize = 7;
 /// The maximum number of flags in a line, valid or not.
 const MAX_FLAGS: usize = 64;

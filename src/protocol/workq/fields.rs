@@ -144,8 +144,8 @@ const LETTER: u8 = b'e';
 /// The two high bits of the ninth byte, which indicate the layout of RFC 4122.
 const VARIANT: u64 = 0b10 << 62;
 
-/// Accepts all forms of the original server: with or without hyphens, plain, in braces, or after `urn:uuid:`, in any
-/// case. Rejects truncated UUIDs and trailing text, which crashed the original server.
+/// Accepts each form of a UUID that the original server accepts: with or without hyphens, plain, in braces, or after
+/// `urn:uuid:`, in any case. Rejects truncated UUIDs and trailing text, which crashed the original server.
 fn parse_uuid(text: &[u8]) -> Option<Uuid> {
     let bare = match text {
         [b'{', inside @ .., b'}'] => inside,

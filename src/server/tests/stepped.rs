@@ -102,7 +102,8 @@ impl Stepped {
         left
     }
 
-    /// Advances the time by `span`. A server started with `whole` processes every deadline at its own time.
+    /// Advances the time by `span`. On the way, a server started with `whole` stops its
+    /// clock at every deadline, and processes the deadline at that time.
     pub fn pass(&mut self, span: Span) {
         if self.hub.clock.is_manual() {
             return self.hub.pass(span);
