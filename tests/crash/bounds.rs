@@ -403,7 +403,7 @@ const KINDS: [(Kind, &str); 10] = [
 /// The number of live jobs during a churn.
 const JOBS: usize = 200;
 
-/// Changes to [`JOBS`] live jobs that leave the total size of these jobs almost the same.
+/// Repeatedly changes [`JOBS`] live jobs. The total size of these jobs remains almost the same.
 struct Churn {
     watch: Watch,
     now: Time,
@@ -422,7 +422,7 @@ fn job(pri: u32, ttr: Span) -> NewJob {
 impl Churn {
     fn new(watch: Watch) -> Churn {
         let mut churn = Churn { watch, now: dawn(), ids: Vec::new(), rounds: 0 };
-        // One turn of a long command can complete several segments.
+        // One turn of a long command can complete several segments, and leave the end of each segment unused.
         churn.watch.largest = 5 * 300;
         for number in 0..JOBS {
             let tags = Tags { options: named(&format!("{number:06}")), ..Tags::default() };

@@ -446,9 +446,9 @@ fn an_unsynced_segment_of_an_earlier_process_is_synced_before_its_removal() {
         (0..count).for_each(|_| reserve_unsynced(&mut first, id));
         let disk = disk.kill(1);
         disk.keep(name);
-        // The next start cannot create a segment, and the last segment may lack space for the records of this start.
+        // The next start cannot create a segment, and the last segment may lack space for the records of the start.
         disk.fail(Operation::Create, ENOSPC, 1);
-        // If the segment is still needed, the server does not start.
+        // If the log still needs the immutable segment, the server does not start, because it cannot open the segment.
         let Ok(second) = Life::begin(disk.clone(), how, dawn(), 1) else { continue };
         assert_eq!(second.access.0.borrow().0.stats().stuck, 1);
         checked += 1;

@@ -1,7 +1,7 @@
 //! Crashes the server at every possible moment. No durable change may be lost.
 //!
-//! The environment variable `BEANPOLE_CRASHES` sets the number of crash points for [`SyncMode::Always`] and power
-//! failures. Other combinations and longer histories use a fraction of this number.
+//! The environment variable `BEANPOLE_CRASHES` sets the number of crash points for the combination of
+//! [`SyncMode::Always`] with power failures. Other combinations and longer histories use a fraction of this number.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Span;

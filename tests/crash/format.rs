@@ -256,8 +256,9 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     jobs
 }
 
-/// Returns the position of the last record that must be synced because it permitted the removal of a segment. A segment
-/// was removed if a header or a record refers to it, but the segment does not exist.
+/// Returns the last position that is known to be synced because a segment was removed: the server syncs the record that
+/// permits a removal before it removes the segment. A segment was removed if a header or a record refers to it, but the
+/// segment does not exist.
 fn proven_by_removals(log: u64, used: &[&(u64, Vec<u8>)], exists: &dyn Fn(u64) -> bool) -> (u64, u64) {
     let (mut named, mut gone) = (Vec::new(), Vec::new());
     for (segment, bytes) in used {

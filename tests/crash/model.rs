@@ -228,7 +228,7 @@ impl Job {
         ways
     }
 
-    /// Returns the states of the job after only some of the changes that one command made between two log positions.
+    /// Returns the states that the job passes through while one command changes it between two log positions.
     fn within(&self, from: u64, to: u64) -> impl Iterator<Item = Option<View>> + '_ {
         let mut ways = self.at(from);
         let steps = self.steps.iter().filter(move |step| step.position > from && step.position <= to);
@@ -429,14 +429,14 @@ impl Model {
         }
         for ((kind, dedup_key), ids) in sharing {
             let right = match kind {
-                // Two jobs can share a key only if the delete of one of them was in a damaged record.
+                // Two jobs can share an ID only if the delete of one of them was in a damaged record.
                 b'i' => engine
                     .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
                     .is_some_and(|it| ids.contains(&it)),
                 b'n' => find_name(engine, &dedup_key).is_some_and(|it| {
                     let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
-                    // If several jobs share the key, a search can find any buried job. After damage, one tube can also
-                    // contain two jobs with this key, one of them buried.
+                    // Several jobs can share a name. If the oldest of them is buried, the search can find any of them.
+                    // After damage, one tube can also contain two jobs with this name, one of them buried.
                     it == ids[0] || ids.contains(&it) && (engine.is_buried(ids[0]) || tube(it) == tube(ids[0]))
                 }),
                 _ => true,

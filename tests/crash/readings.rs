@@ -399,8 +399,8 @@ fn without_header(number: u64, before: u64) -> Vec<u8> {
     bytes
 }
 
-/// The only intact header can be in a segment that is not needed but cannot be removed. The log was synced up to the
-/// record that permitted the removal of other segments.
+/// The only intact header can be in a segment that is not needed but cannot be removed. Other segments were removed, so
+/// the log was synced at least up to the record that permitted their removal.
 // Tests promise P18 of beanpole-promises(7).
 #[test]
 fn a_damaged_header_after_an_unremovable_segment_loses_nothing() {

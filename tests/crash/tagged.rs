@@ -1,4 +1,4 @@
-//! Tests tags, keys of ended jobs, moves and limits after a power failure.
+//! Tests tags, moves, limits and the keys of ended jobs after a power failure.
 //!
 //! Contains specific cases, for example the reply to a duplicate before the original is durable, a partly deleted
 //! batch, an interrupted flush, a key of an ended job, and the compaction of a log that contains all of these.

@@ -120,7 +120,7 @@ fn without_syncs_segments_stay_until_their_copies_are_durable() {
         life.wal.sync(&life.access);
         life.wal.maintain(&life.access, true);
     }
-    // The deletes leave these jobs in segments that were synced before the failure below.
+    // These jobs are not deleted, and are in segments that were synced before the failure below.
     let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
     for id in ids.iter().copied().filter(|id| id % 4 != 0 && *id < 580) {
         delete(&mut life, id);
@@ -180,7 +180,8 @@ fn many_segments_can_be_removed_on_a_full_disk() {
     }
 }
 
-/// A log must be compacted on a disk with space for only a part of a segment. The oldest segment contains live jobs.
+/// Compaction must work even if the disk has space for only a part of a segment, and the oldest segment contains live
+/// jobs.
 #[test]
 fn a_full_disk_is_compacted_into_a_small_segment() {
     let segment = 16 * 1024;
@@ -219,7 +220,8 @@ fn a_file_with_a_distant_number_is_ignored() {
     assert_eq!(found(&disk.kill(1), 4096, SyncMode::Always, &life), count);
 }
 
-/// Shows the contents of `early` until a read starts at `border` or later, and from then on the contents of `late`.
+/// Shows the contents of `early` until the first read at an offset of at least `border`. This read and all later reads
+/// return the contents of `late`.
 struct Grows {
     early: Disk,
     late: Disk,
@@ -300,8 +302,8 @@ fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
             disk.crash_at(point);
             let _ = start(&disk, how, life.now);
             let after: Vec<String> = segments(&disk);
-            // Only the removal of the two oldest segments counts. The server first removes the prepared, unused
-            // segments, which are newer than all segments with data.
+            // Counts only starts that removed at least one of the two oldest segments. The server first removes the
+            // prepared, unused segments, which are newer than all segments with data.
             if before.first() == after.first() && before.get(1).is_none_or(|second| after.contains(second)) {
                 continue;
             }
