@@ -274,7 +274,7 @@ fn own_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the thread's CPU clock").into()
 }
 
-/// Returns the processor time for disconnecting many clients that wait for one result, in the order that `order` sets.
+/// Disconnects many clients that wait for the same result, in the order that `order` sets. Returns the processor time.
 fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let mut engine = Engine::new(Limits::NONE);
     let now = Time::from_nanos(1);

@@ -1,7 +1,7 @@
 //! Tests several servers that share one log: which server can write, which entries survive, and which files a standby
 //! copies.
 //!
-//! The tests of this file run complete nodes, which follow a log in memory, become active, and are fenced off by a new
+//! The tests in this file run complete nodes, which follow a log in memory, become active, and are fenced off by a new
 //! active node. `tests/cluster/run` tests the real program with a real etcd.
 
 mod daemon;
@@ -276,7 +276,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 20_000_000).expect("a file");
     for number in 0..40 {
-        // A read that returns more than one write of this size times out.
+        // A read of two such writes would exceed `largest_answer` and time out.
         file.write_at(number * 400_000, &[7; 400_000]).expect("a write");
         file.sync().expect("a sync");
     }

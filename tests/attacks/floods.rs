@@ -14,7 +14,7 @@ const LENGTH: Duration = Duration::from_millis(1500);
 
 const PAIRS: usize = 500;
 
-/// Maximum number of writes without a reply. With more writes, a slow server would still be busy long after the attack.
+/// Maximum number of unanswered writes. With more of them, a slow server would still be busy long after the attack.
 const AHEAD: usize = 4;
 
 pub fn one_flooder(trial: &mut Trial) {

@@ -1,4 +1,4 @@
-//! Attacks a server with a binlog on a slow disk, and writes one body that is much larger than a segment.
+//! Attacks on a server that writes a binlog: a slow disk, and one body that is much larger than a segment.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{StopAtEnd, Wire};
 
-/// Duration of each sync and of the creation of a segment, in milliseconds.
+/// Duration of each sync and of each creation of a segment, in milliseconds.
 const SLOW_MILLIS: u64 = 500;
 
 const LENGTH: Duration = Duration::from_secs(3);
@@ -100,7 +100,7 @@ pub fn huge_body(trial: &mut Trial) {
     let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
     let mut bystander = own_connection(&daemon);
     assert_eq!(bystander.put(b"first", 3600), 1);
-    // Another producer must wait for the large write, so the round trips of this producer are recorded but not checked.
+    // The second producer must wait for the large write, so its round trips are recorded but not checked.
     let mut producer = Wire::to(&daemon);
     use_only(&mut producer, "producer");
     let producer = Bystander::start(producer.stream().try_clone().expect("a connection"), cycle);

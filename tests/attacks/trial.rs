@@ -31,7 +31,7 @@ const BEFORE: Duration = Duration::from_millis(400);
 /// Time limit for the program to process the attackers' input.
 const TAKING: Duration = Duration::from_secs(10);
 
-/// Time during which the program must have been idle, apart from serving the bystander.
+/// The program counts as idle after it has done nothing but serve the bystander for this long.
 const WINDOW: Duration = Duration::from_millis(800);
 
 /// Time limit for the program to release the attackers' memory, under light traffic.

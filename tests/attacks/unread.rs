@@ -114,7 +114,8 @@ fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
     (worker, handle)
 }
 
-/// Sends partial results of a job to 3000 clients that submitted it but do not read, until the server drops them all.
+/// Sends partial results of a job to 3000 clients that submitted the job but do not read. Ends when the server has
+/// dropped all these clients.
 pub fn news(trial: &mut Trial) {
     const CLIENTS: usize = 3000;
     /// Many more results than the server accepts before it drops the last client.

@@ -10,7 +10,7 @@ use super::gearmand::gearmand;
 use super::is_root;
 use super::user::{as_nobody, nobody};
 
-/// A directory of the user nobody, and a directory of root with a private file.
+/// A directory owned by the user nobody, and a directory owned by root that contains a private file.
 struct Planted {
     theirs: Folder,
     ours: Folder,
@@ -116,7 +116,7 @@ fn a_socket_in_another_user_s_directory_needs_no_proc() {
     daemon.client().put(b"x", 0, 0, 60).expect("a job");
 }
 
-/// Root binds the socket through another, shorter path, which no client knows.
+/// As root, the server binds the socket through a shorter path in /proc, but clients can only use the long path.
 #[test]
 fn a_path_that_is_too_long_for_clients_is_refused() {
     if !is_root() {
@@ -200,7 +200,7 @@ fn links_of_the_administrator_are_followed() {
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);
     assert_eq!(fs::read_dir(planted.theirs.file("")).expect("a directory").count(), 1, "only the binlog must remain");
-    // The target of the log's link does not exist yet.
+    // The log's path is a link whose target does not exist yet.
     let log = planted.ours.file("log");
     symlink(planted.theirs.file("log"), &log).expect("a link");
     let pid = planted.theirs.file("pid");

@@ -77,7 +77,7 @@ fn the_ready_line_contains_the_addresses() {
     let read = line.with_extension("read");
     wait_until("the line is read", || fs::read_to_string(&read).is_ok_and(|text| text.ends_with('\n')));
     assert_eq!(fs::read_to_string(&read).unwrap(), format!("{} {unix}\n", daemon.address()));
-    // The server closes its end only after it has written the line, so the test may already have read the line.
+    // The server writes the line before it closes the descriptor, so the test can have read the line before the close.
     let fd = format!("/proc/{}/fd/7", daemon.pid());
     wait_until("the descriptor is closed", || !fs::exists(&fd).unwrap() || is_other(&daemon, &line));
     daemon.client().put(b"x", 0, 0, 60).unwrap();

@@ -1,5 +1,5 @@
-//! Tests socket activation, readiness notifications and the unit files. A shell replaces systemd, and moves its
-//! standard streams to the descriptors that systemd uses for sockets.
+//! Tests socket activation, readiness notifications and the unit files. In place of systemd, a shell starts the server.
+//! The shell gets the sockets as its standard streams, and moves them to the descriptors that systemd uses.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -224,8 +224,8 @@ fn sighup_is_ignored_without_files_to_reload() {
     stops(&daemon);
 }
 
-/// The address is reserved for documentation and not assigned to any interface. Each unit file tells systemd to restart
-/// the service any number of times after this exit status, because an administrator may assign the address later.
+/// 192.0.2.1 is reserved for documentation and not assigned to any interface. Each unit file must tell systemd to
+/// restart the service any number of times after exit status 75, because an administrator may assign the address later.
 #[test]
 fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);

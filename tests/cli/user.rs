@@ -37,7 +37,8 @@ pub fn run_as_nobody(arguments: &[&str]) -> Ended {
     run_command(as_nobody(&folder, arguments))
 }
 
-/// Checks that every thread has only the user and group IDs of nobody.
+/// Checks that every thread has only the IDs of the user nobody and no capabilities, cannot gain privileges, and has a
+/// strict umask.
 fn is_nobody(daemon: &Daemon) {
     let (uid, gid) = (nobody().uid.to_string(), nobody().gid.to_string());
     for thread in fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("a running process") {

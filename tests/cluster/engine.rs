@@ -1,7 +1,7 @@
 //! An in-memory replacement for etcd's JSON gateway, which lets tests run the whole program without etcd.
 //!
-//! Owns keys with versions and revisions, and a quota that tests can declare exceeded. Simulates only one server;
-//! `tests/cluster/run` tests several etcd servers.
+//! Owns keys with versions and revisions, and a quota that tests can declare exceeded. Simulates only one etcd server;
+//! `tests/cluster/run` uses several real ones.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -45,8 +45,8 @@ pub struct Engine {
     pub ahead: u64,
     /// The body size in bytes of the last append request.
     pub appended_bytes: usize,
-    /// Append requests for this entry wait until this field changes. 0 if no request must wait. `arrived` lists the
-    /// entry of each append request.
+    /// The number of an entry. Requests to append this entry wait until the field changes. 0 delays no request.
+    /// `arrived` contains the entry number of each append request.
     pub held: u64,
     pub arrived: Vec<u64>,
     /// The number of keys visited by all range requests, and the largest number of keys that one request deleted.

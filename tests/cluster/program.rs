@@ -436,7 +436,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     assert_eq!(member.figure("current-jobs-ready"), "20");
 }
 
-/// The test renames the log's directory. After a rename, unlike after a removal, no system call of the log fails.
+/// The test renames the log's directory instead of removing it, so that the system calls of the log still succeed.
 #[test]
 fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let served = Served::start();

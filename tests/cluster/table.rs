@@ -162,7 +162,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         Event::Stop => member.daemon.signal(Signal::SIGTERM),
         Event::EtcdSilent => served.engine().is_away = true,
         Event::EtcdFull => {
-            // Kills the active server, if any, because it could compact etcd instead of the server under test.
+            // Kills the active server, if any, so that only the server under test can compact etcd.
             other.iter().for_each(|other| other.daemon.signal(Signal::SIGKILL));
             served.engine().is_full = true;
         }

@@ -376,7 +376,7 @@ fn data_of_extensions_is_exported_and_imported() {
     assert!(again.err.contains("2 schedules replaced others with the same names"), "{}", again.err);
 }
 
-/// Returns, for all jobs, the statistics that an import preserves. A constant replaces times that decrease.
+/// Returns, for all jobs, the statistics that an import preserves. The word `long` replaces times that count down.
 fn statistics(server: &Server) -> Vec<String> {
     let mut client = server.daemon.client();
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
@@ -395,7 +395,7 @@ fn statistics(server: &Server) -> Vec<String> {
     all
 }
 
-/// Imports failed jobs whose reasons are not UTF-8, and jobs whose delays have changed since they were put.
+/// Imports failed jobs with failure reasons that are not UTF-8, and jobs whose delays have changed since the put.
 #[test]
 fn imported_jobs_have_the_statistics_of_the_originals() {
     let binlog = Folder::new();
