@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use beanpole::{Client, ClientError};
 
-/// For each tube: the name, the pause between two puts in milliseconds, and the duration of a job in milliseconds. The
-/// last number N means that one in N jobs fails.
+/// For each tube: the name, the pause between two puts and the duration of a job (both in milliseconds), and a number
+/// N. One in N jobs fails.
 const WORK: [(&str, u64, u64, u64); 3] = [("mail", 12, 9, 200), ("thumbnails", 40, 45, 60), ("reports", 400, 250, 25)];
 
 fn main() -> ExitCode {

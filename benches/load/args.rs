@@ -33,7 +33,7 @@ pub enum Parsed {
     Print(String),
 }
 
-/// Parses the command line. For invalid arguments, the error is a message of one line.
+/// Parses the command line. If the arguments are invalid, the error is a one-line message.
 pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     let mut options = getopts::Options::new();
     options.optflag("", "quick", "at most a minute: short runs of the most telling scenarios");

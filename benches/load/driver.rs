@@ -115,7 +115,8 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Opens `count` more connections. Requires at least two open connections, because a single one is blocking.
+    /// Opens `count` more connections, which are nonblocking. Must not be called if the driver has a single connection,
+    /// because that connection is blocking.
     pub fn add(&mut self, count: usize) -> Result<(), String> {
         for number in 1..=count {
             let mut stream = std::net::TcpStream::connect(self.address).map_err(text)?;
@@ -189,8 +190,8 @@ impl Driver {
         }
     }
 
-    /// Handles replies that arrive within `timeout`, or [`PATIENCE`] if the connection is blocking. Returns the current
-    /// time.
+    /// Handles replies that arrive within `timeout` (on a blocking connection, within [`PATIENCE`]). Returns the
+    /// current time.
     pub fn turn(&mut self, load: &mut impl Load, timeout: Option<Duration>) -> Result<Instant, String> {
         if let [Connection { stream: Stream::Blocking(_), .. }] = self.connections[..] {
             self.receive(0, load)?;

@@ -35,7 +35,7 @@ enum TakeMode {
     Pipelined,
     /// Deletes a hundred jobs and reserves the next hundred with two batch commands.
     Batched,
-    /// Reserves a hundred jobs, and deletes each one before it reserves the next, with separate commands in one write.
+    /// Reserves and deletes a hundred jobs one after another, with separate commands in one write.
     InTurn,
 }
 
@@ -232,7 +232,7 @@ pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome
     Ok(outcome.and("CPU, relative to plain puts", keyed.cpu / plain.cpu, Goal::None))
 }
 
-/// Runs `ask` while another client sends requests. `ask` usually sends commands that concern many jobs. Returns the
+/// Runs `ask` while another client sends requests. `ask` usually sends commands that process many jobs. Returns the
 /// result of `ask` and the other client's longest round trip in milliseconds.
 fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Result<(u64, f64), String> {
     let mut driver = Driver::connect(server.address, 1)?;

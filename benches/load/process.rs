@@ -37,7 +37,7 @@ pub enum Program {
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    /// The time from the start of the server to its first reply or, for the echo server, until it prints its address.
+    /// The time from the start of the server to its first reply (for the echo server, to the output of its address).
     pub started_in: Duration,
 }
 

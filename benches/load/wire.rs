@@ -112,8 +112,8 @@ fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     }
 }
 
-/// Parses a reply that consists of one line. Returns `None` if the line is incomplete, or for an incomplete `RESERVED`
-/// reply, whose body can exceed the maximum length of a line.
+/// Parses a reply that consists of one line. Returns `None` if the line is incomplete. Also returns `None` for a
+/// `RESERVED` reply, which is incomplete in this case and can be longer than a line, because it contains a body.
 fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let window = &bytes[..bytes.len().min(MAX_LINE)];
     if bytes.starts_with(b"RESERVED ") {

@@ -220,7 +220,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     assert_eq!(reply(&mut client).status, 403);
     client.send(last.as_bytes());
     assert_eq!(ask(&mut client, "GET /healthz", "", "").status, 200);
-    // With `Expect: 100-continue`, the server refuses an invalid request before the client sends the body.
+    // With `Expect: 100-continue`, the server refuses an invalid token before the client sends the body.
     let whole = request("POST /api/tubes/mail/put", "hand", &long);
     let (head, _) = whole.split_once("\r\n\r\n").expect("a head");
     let mut client = guarded.connect("http");
