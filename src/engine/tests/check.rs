@@ -129,7 +129,7 @@ impl Engine {
         assert!(lives, "tube {name} must not exist");
     }
 
-    /// Checks that no ready, delayed or buried job accepted by `counted` has an ID below its state's bound.
+    /// Checks that no ready, delayed or buried job accepted by `counted` has an ID below the bound in `oldest`.
     fn check_oldest(&self, counted: impl Fn(&Job) -> bool, oldest: OldestIds) {
         for (_, job) in self.store.jobs.slots.iter().filter(|(_, job)| counted(job)) {
             match job.state() {
@@ -224,8 +224,8 @@ impl Engine {
         assert_eq!(listed, attached, "clients must list all their attachments");
     }
 
-    /// Checks that all jobs of a family except the oldest are twins. Lookups by hash find the oldest job, unless it is
-    /// also a twin because the family's key is in too many tubes.
+    /// Checks that all jobs of a family except the oldest are twins, and that a lookup by hash finds each job that is
+    /// not a twin. The oldest job may also be a twin if the family's key is in too many tubes.
     fn check_families(&self) {
         let mut families: BTreeMap<Family, Vec<JobId>> = BTreeMap::new();
         for (slot, job) in self.store.jobs.slots.iter().filter(|(_, job)| !job.is_dead_letter()) {

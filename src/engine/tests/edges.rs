@@ -279,7 +279,7 @@ fn giving_back_jobs_in_few_steps_visits_each_about_once() {
     for tube in [b"kept", b"lost"] {
         engine.watch(client, tube, NOW).expect("memory");
     }
-    // The times to run expire in an order other than that in which the jobs are reserved.
+    // Reserve the jobs in one order, and let their times to run expire in another order.
     for place in 0..JOBS {
         assert!(engine.reserve_more(client, NOW + Span::from_nanos(place * 7919 % JOBS)).is_some());
     }
@@ -475,7 +475,7 @@ fn keys_of_a_tube_do_not_affect_other_tubes() {
     engine.check();
 }
 
-/// While too many tubes use a kicked dead letter's key, no lookup finds the job, and its tube refuses puts of the key.
+/// While too many tubes use the key of a kicked dead letter, no lookup finds the job, and its tube refuses the key.
 #[test]
 fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
     let mut engine = Engine::new(Limits::NONE);
@@ -507,7 +507,7 @@ fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
     assert!(matches!(put(&mut engine, b"dead"), Ok(Tagged::New(_))));
 }
 
-/// A kick must not use memory beyond the limit, but still works for jobs that need no memory.
+/// At the memory limit, a kick must fail for a job that needs additional memory, and succeed for other jobs.
 #[test]
 fn without_memory_only_dead_letters_with_different_keys_are_kicked() {
     let mut engine = Engine::new(Limits::NONE);

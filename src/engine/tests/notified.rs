@@ -1,4 +1,4 @@
-//! Tests of a job with many waiting clients: several calls notify them, and all share one copy of a report or result.
+//! Tests of a job for which many clients wait. Several calls notify the clients, which share one copy of each message.
 //!
 //! Owns the test scenarios; `worlds` counts the steps.
 

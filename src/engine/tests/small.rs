@@ -1,4 +1,4 @@
-//! Tests every sequence of calls, up to a certain length, by two clients with three jobs in two tubes.
+//! Tests every sequence of calls, up to a certain length, by two clients with at most three jobs in two tubes.
 //!
 //! Owns the list of calls and the equivalence of worlds. A world is the state of the queue after a sequence of calls.
 //! In each world, each call is made once on the engine and on the model, and the results are compared.

@@ -184,7 +184,7 @@ fn touch_all_extends_all_reservations_in_turns() {
     engine.check();
 }
 
-/// Returns the ages of the oldest ready, delayed and buried jobs, and the number of calls with `steps` steps each.
+/// Returns the ages of the oldest ready, delayed and buried jobs, and the number of calls with a budget of `steps`.
 fn ask_ages(engine: &mut Engine, mut find: FindOldest, steps: u64, now: Time) -> ([Span; 3], u64) {
     let mut turns = 1;
     engine.grant_steps(steps);
@@ -274,8 +274,8 @@ fn a_search_for_the_oldest_job_ends_while_a_worker_releases_an_older_one() {
         };
         assert_eq!(search(&mut world, &enter), Some(JobId(1)));
         reserve(&mut world.engine, 1);
-        // If all later jobs stop being ready, a search of all tubes ends without a result. The next one finds job 2.
-        // A search of one tube finds job 2 immediately, because the tube's queue is short now.
+        // If all jobs with IDs from `later` on are reserved during a search of all tubes, this search finds no job, but
+        // the next search finds job 2. A search of one tube finds it at once, because the tube's queue is now short.
         reserve(&mut world.engine, 2);
         release(&mut world.engine, 1);
         reserve(&mut world.engine, 1);

@@ -1,14 +1,14 @@
-//! The worst cases: many jobs are held, kicked, due, awaited or listed, but each call observes its step budget.
+//! The worst cases: many jobs are held, kicked, due, awaited or listed, but each call takes a limited number of steps.
 //!
-//! Owns the counting of steps. A call can exceed its budget by one piece of work, whose size does not depend on the
-//! number of jobs. In a world of at most [`SMALL`] items, all invariants are checked after each call.
+//! Owns the counting of steps. A call can exceed its step budget by one piece of work, whose size does not depend on
+//! the number of jobs. In a world of at most [`SMALL`] items, all invariants are checked after each call.
 
 use super::super::data::{MOVE, NOTIFY, TUBE};
 use super::super::*;
 
 const TURN: u64 = 1000;
 
-/// The steps of the largest indivisible piece of work, which processes all watches of a client with a short list.
+/// The steps of the largest indivisible piece of work: processing all watches of a client that watches few tubes.
 const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE + TUBE;
 
 /// The maximum number of items in a world whose invariants are checked after each call.
@@ -98,7 +98,7 @@ impl Turns {
         }
     }
 
-    /// A client that watches many tubes receives the result as an event.
+    /// Requests a job for a client that watches many tubes. The client receives the result as an event.
     fn ask(&mut self, client: ClientId, timeout: Option<Span>) {
         self.turn(|engine, now| {
             let _ = engine.reserve(client, timeout, now);

@@ -101,7 +101,7 @@ impl Model {
         model
     }
 
-    /// An expired reservation comes before a warning, and a warning comes before a timeout.
+    /// Handles one due event of the client: an expired reservation before a warning, and a warning before a timeout.
     fn ring_client(&mut self, client: ClientId, now: Time) {
         if self.take_one_ended(client, now) {
             return;

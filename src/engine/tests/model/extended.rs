@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Counts an event in the job's tube, unless it is the tube's first measurement and there is no memory for it.
+    /// Counts an event in the job's tube, unless the tube has no measurements yet and there is no memory for them.
     pub(super) fn note_event(&mut self, id: JobId, which: fn(&mut TubeEvents) -> &mut u64) {
         let tube = self.job(id).expect("a job").tube;
         self.note_time(tube, None, None);
@@ -316,7 +316,7 @@ impl Model {
         Some(id)
     }
 
-    /// Returns the jobs that a client with random tube choice may receive: the best job of each tube.
+    /// Returns the jobs that a client may receive if it chooses tubes at random: the best job of each tube.
     pub fn chances(&mut self, client: ClientId, now: Time) -> Vec<JobId> {
         self.take_ended(client, now);
         let watched = &self.client(client).expect("a client").watched;

@@ -1,4 +1,4 @@
-//! The model's rules for schedules that recur at intervals in seconds.
+//! The model's rules for schedules with an interval in seconds.
 //!
 //! The parser of cron's fields has separate tests.
 
@@ -9,7 +9,7 @@ use super::{History, Job, JobTags, Model, Name, Place};
 pub struct Schedule {
     pub tags: JobTags,
     pub every: u32,
-    /// The time at which a refused copy is tried again.
+    /// The time at which a run is retried because its copy was refused.
     pub retry: Option<Time>,
     pub runs: u32,
     pub skipped: u32,

@@ -113,7 +113,7 @@ impl Model {
         }
     }
 
-    /// Buries a job that has no tries left, or moves it to the dead-letter tube.
+    /// Buries a job that will not be retried. Moves the job to the dead-letter tube if possible.
     pub(super) fn abandon(&mut self, id: JobId, pri: Priority) {
         self.lay_aside(id, pri);
         self.send_to_dead_tube(id);
