@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 use crate::shared::lock_order::LeafMutex;
 
-/// More bytes than most tests need.
+/// The initial quota in bytes, which is more than most tests need.
 const QUOTA: u64 = 1 << 40;
 
 /// The probability of each fault in units of 1/255, and the limit `largest_answer`.

@@ -180,7 +180,7 @@ impl World {
         world
     }
 
-    /// Half of the jobs expire after 50 seconds.
+    /// Puts `count` jobs. Every second job expires after 50 seconds.
     fn put(&mut self, peer: usize, count: usize, delay: u64) {
         for number in 0..count {
             let life = if number % 2 == 0 { " ttl:50" } else { "" };
@@ -492,7 +492,7 @@ fn lists_of_many_connections_delay_no_client() {
             next = Some(*rest);
         }
         turns += 1;
-        // The last connection of a turn and the sorting of 1,000 connections can exceed the limit.
+        // A turn can exceed the limit by the steps of its last connection and of sorting 1,000 connections.
         assert!(world.engine.steps().used() <= STEPS + 64 + 1000, "{} steps", world.engine.steps().used());
     }
     let text = String::from_utf8_lossy(&world.peers[requester].received).into_owned();

@@ -12,7 +12,7 @@ use crate::protocol::Wire;
 
 pub struct Row {
     pub name: &'static str,
-    /// Prepares the queue and returns the command. For a disconnect test, disconnects the client and returns `None`.
+    /// Prepares the queue. Returns the command, or `None` if the test disconnects the requester instead.
     pub begin: fn(&mut World) -> Option<Vec<u8>>,
     /// The prefixes of valid replies. Empty if there is no reply.
     pub answers: &'static [&'static str],

@@ -7,7 +7,7 @@ use super::rows::packet;
 use super::*;
 
 /// The name of each command, and the requests that lead to this command. Only the last request is measured. `prepare`
-/// replaces `{ready}` with a ready job's ID, and so on. A Gearman packet is its kind and comma-separated arguments.
+/// replaces `{ready}` with a ready job's ID, and so on. A Gearman packet has a kind and comma-separated arguments.
 const SHORT: &[(&str, &str)] = &[
     ("beanstalk Put", "put 0 0 10 1 tub:t\r\nx\r\n"),
     ("beanstalk Refused", "put 0 0 10 1\r\nxxx"),

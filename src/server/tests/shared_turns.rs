@@ -65,7 +65,7 @@ impl Scene {
         self.clients[client].write_all(commands.as_bytes()).expect("space in the socket");
     }
 
-    /// Lets the first clients send one string each, and serves them in one round. Returns the number of turns.
+    /// Sends each string from a different client, and serves these clients in one round. Returns the number of turns.
     fn play(&mut self, texts: &[&str]) -> u64 {
         texts.iter().enumerate().for_each(|(client, text)| self.say(client, text));
         let before = self.turns();

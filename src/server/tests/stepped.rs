@@ -62,7 +62,7 @@ impl Stepped {
         Ok(Stepped { hub, pool, scratch: TurnScratch::default() })
     }
 
-    /// Creates a connection for the next poll, and returns the client's socket in non-blocking mode.
+    /// Creates a connection that is served from the next poll on. Returns the client's socket in nonblocking mode.
     pub fn connect(&mut self, wire: Wire) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -90,7 +90,7 @@ impl Stepped {
         self.pool.connections.iter().any(|(_, it)| sent(it) && waits(it))
     }
 
-    /// Writes and, with `-f0`, syncs changes if the disk is fast, as a pool thread does after serving connections.
+    /// If the disk is fast, writes changes and (with `-f0`) syncs them, like a pool thread after serving connections.
     pub fn commit(&mut self) {
         self.hub.commit(&mut self.scratch.out);
     }
@@ -102,8 +102,8 @@ impl Stepped {
         left
     }
 
-    /// Advances the time by `span`. On the way, a server started with `whole` stops its
-    /// clock at every deadline, and processes the deadline at that time.
+    /// Advances the time by `span`. On the way, a server started with `whole` stops its clock at every deadline, and
+    /// processes the deadline at that time.
     pub fn pass(&mut self, span: Span) {
         if self.hub.clock.is_manual() {
             return self.hub.pass(span);
