@@ -153,7 +153,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     let mut list = Listing::new(out, call.has(&JSON));
     each_connection(&mut link, usize::MAX, &mut |stats| {
         list.add(&|| stats.object(), &|| {
-            // Every connection watches `default` at first, so only a client that watches another tube is a worker.
+            // Every connection watches `default` at first, so clients count as workers only if they watch another tube.
             let is_worker = !["", "default"].contains(&stats.text("watches"));
             let text = |key: &str| match stats.text(key) {
                 "" => "-",

@@ -1,5 +1,5 @@
 //! The search for all jobs on a server. If the server lacks `list-jobs`, the search tries all IDs. Also the subcommand
-//! `tail`, which prints new jobs except those that end between two polls.
+//! `tail`, which prints new jobs, but misses jobs that are put and end between two polls.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use super::prelude::*;
 use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
-/// The tube for an empty job, which is put to learn the highest ID and then deleted.
+/// The tube into which an empty job is put to learn the highest ID. The job is then deleted.
 const PROBE: &str = "beanpole-probe";
 /// The number of IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
 const PAGE: u64 = 1000;
@@ -69,7 +69,7 @@ fn list_ids(link: &mut Link, (tube, state): (&str, State), mut above: u64, act: 
     }
 }
 
-/// Fails if a server sends a part of a list again, because the list would never end.
+/// Fails if a server sends a part of a list again, because such a list might never end.
 pub fn check_progress(is_new: bool) -> Result {
     is_new.then_some(()).ok_or_else(|| Problem::refused("the server repeats a part of the list"))
 }
@@ -164,7 +164,7 @@ impl Scan {
             self.query(link, wanted, &(low + 1..=next).rev().collect::<Vec<_>>())?;
             next = low;
             let found = self.jobs.len() as u64;
-            // The search ends when all jobs are found or all IDs are tried, whichever is first.
+            // The search ends when all jobs are found or all IDs are tried, whichever comes first.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
             progress.update(found, Some((part, 1000)));
         }

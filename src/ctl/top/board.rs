@@ -145,7 +145,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> = tubes.iter().map(|(tube, stats)| (&tube[..], count(stats), Vec::new())).collect();
     let with_jobs: Vec<usize> = (0..found.len()).filter(|index| found[*index].1 > 0).collect();
-    // One poll queries at most 1,000 jobs of a tube, and at most 2,000 jobs of all tubes.
+    // One poll queries at most 1,000 jobs per tube, and at most 2,000 jobs in total.
     let share = 1000.min(2000 / with_jobs.len().max(1));
     let (mut ids, mut refused) = (Vec::new(), None);
     let mut lists = with_jobs.iter().map(|index| format!("{} {} 0 {share}", found[*index].0, state.word()));

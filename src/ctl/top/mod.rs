@@ -293,7 +293,7 @@ impl Top {
         }
     }
 
-    /// Closes the open object, or clears the filter if none is open. Reopens the tube from which a job was opened.
+    /// Closes the open object, or clears the filter if none is open. If a job was opened from a tube, reopens the tube.
     fn close(&mut self) {
         match self.view.detail.take() {
             Some(Detail { of: DetailTarget { tube, job: Some(_) }, .. }) if self.model.board.is_none() => {

@@ -147,7 +147,7 @@ fn head(model: &Model, view: &View) -> Vec<String> {
 }
 
 /// Returns one or two lines with the alarms of the server, or `no alarms`. The counts come last, so that a narrow
-/// screen cuts them off first: the lines above also show some of them.
+/// screen cuts them off first: some of them also appear in the screen lines above the alarms.
 fn alarms(model: &Model, width: usize) -> Vec<String> {
     let stats = &model.summary.stats;
     let mut lines = vec!["ALARMS".to_owned()];

@@ -80,7 +80,7 @@ impl Outcome {
     }
 }
 
-/// The maximum wait for the end of stderr after the command has ended. A background process can keep stderr open.
+/// The maximum wait for EOF on stderr after the command has exited. A background process can keep stderr open.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 pub struct CommandAttempt {
