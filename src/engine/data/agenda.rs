@@ -84,7 +84,7 @@ pub struct Agenda {
 }
 
 /// Work that is deferred to a later turn, and dropped if its tube or client no longer exists. `Notify` keeps a finished
-/// job's extras until all waiting clients have received the outcome. `Release` contains a group with ended waits.
+/// job's extras until all waiting clients have received the outcome. `Release` releases more jobs held for a group.
 #[derive(Debug)]
 pub enum Deferred {
     Disconnect(Handle<ClientId>),

@@ -177,7 +177,7 @@ impl<K: Ord + Copy> Heap<K> {
 
 const KEPT: usize = 4096;
 const MAX_SAMPLES: usize = 1024;
-/// If at least this many keys must be skipped, sampling and counting are cheaper than a pass for each `KEPT` keys.
+/// If at least this many keys must be skipped, sampling and counting are cheaper than one pass per `KEPT` keys.
 const SAMPLED: usize = 4 * KEPT;
 
 #[derive(Debug)]
@@ -192,7 +192,7 @@ pub struct Smallest<K> {
     /// One of every `stride` keys above the floor.
     samples: Vec<K>,
     stride: usize,
-    /// In a counting pass, key counts before the first sample, between samples, and after the last. Otherwise empty.
+    /// In a counting pass, the number of keys below the first sample, between samples, and above the last. Else empty.
     counts: Vec<usize>,
 }
 

@@ -130,8 +130,8 @@ const TAKEN_UNIT: u32 = 20;
 pub struct Job {
     pub(in crate::engine) id: JobId,
     pub created: Time,
-    /// Delayed: the end of the delay. Reserved: the end of the time to run. Buried: the rank in the order of burying.
-    /// Ready: the rank among jobs of the same priority. Scheduled: the time of the next copy.
+    /// Delayed: when the delay expires. Reserved: when the time to run expires. Buried: the rank in the order of
+    /// burying. Ready: the rank among jobs of the same priority. Scheduled: the time of the next copy.
     pub(in crate::engine) due: Time,
     pub(in crate::engine) details: Details,
     pub(in crate::engine) body: BodyKey,

@@ -7,7 +7,7 @@ use super::{hashed, linked, Bodies, Body, Job, JobId, JobView, Slots, Table, NIL
 
 /// Bytes charged for a job, its index entry, and the overhead of its body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
-/// Vacated bytes that are not charged. A queue that was emptied and then refilled has about this many vacated bytes.
+/// Up to this many bytes of vacated entries are not charged. A queue that was emptied and refilled has about as many.
 const SPARE: u64 = 8 << 20;
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Jobs {
         self.len() as u64 * JOB_COST + self.bodies.held + self.spare()
     }
 
-    /// Returns the number of vacated bytes to charge for. Only jobs and bodies of the same size can reuse these bytes.
+    /// Returns the bytes of vacated entries to charge for. Only jobs and bodies of the same size can reuse an entry.
     pub fn spare(&self) -> u64 {
         (self.bodies.spare + self.slots.spare()).saturating_sub(SPARE)
     }

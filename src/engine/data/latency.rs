@@ -55,7 +55,7 @@ impl Histogram {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobTimes {
-    /// The time from the put or the end of the delay to the first reservation, for jobs that were never kicked.
+    /// The time from the put or the expiry of the delay to the first reservation, for jobs that were never kicked.
     pub wait: Histogram,
     /// The time from the reservation or the last touch to the delete or reported outcome, for jobs with a time to run.
     pub run: Histogram,

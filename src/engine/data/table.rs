@@ -132,7 +132,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// Returns an exclusive upper bound of the slots that contain items.
+    /// Returns an exclusive upper bound on the slots that contain items.
     pub fn end(&self) -> u32 {
         (self.chunks.len() * N) as u32
     }
@@ -316,7 +316,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         if self.buckets > 1 && self.indexed < self.buckets * FILL / 2 {
             self.buckets -= 1;
             self.relink(self.buckets as usize, NIL);
-            // One spare page avoids repeated allocation at the end of a page.
+            // A spare page avoids repeated allocation while the number of buckets fluctuates around a page boundary.
             self.pages.truncate((self.buckets as usize).div_ceil(PAGE) + 1);
         }
     }

@@ -73,7 +73,7 @@ const ERA: i64 = 146_097;
 /// The number of days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// Returns the number of days since 1970-01-01. The first `month` and `day` are 1, and `month` can be 13.
+/// Returns the number of days since 1970-01-01. `month` and `day` start at 1, and `month` can be 13.
 pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

@@ -113,11 +113,11 @@ pub struct Tube {
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// `true` if the tube is paused or has reached its `max` or `rate`. Only a pause permits reservations by ID.
+    /// `true` if the tube is paused or has reached its `max` or `rate`. At a limit, reservations by ID are refused too.
     pub(in crate::engine) closed: bool,
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// While `true`, several engine calls serve the waiting clients, and new requests cannot get jobs of the tube.
+    /// `true` while serving the waiting clients takes several calls. Meanwhile, new requests get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
@@ -183,7 +183,7 @@ impl Tube {
         }
     }
 
-    /// Returns `false` if ready jobs wait in lanes, behind another job or because a limit is reached.
+    /// Returns `false` if ready jobs wait in lanes, either behind another job or because a limit is reached.
     pub(in crate::engine) fn has_all_ready(&self) -> bool {
         (self.ready.len() + self.large_jobs()) as u64 == self.counts.ready
     }
@@ -259,7 +259,7 @@ impl Tubes {
         self.relink(number, None, rank);
     }
 
-    /// Returns the length of the longest chain of dead-letter tubes that ends with the tube `name`, open or closed.
+    /// Returns the length of the longest chain of dead-letter tubes that ends at the tube `name`, which need not exist.
     /// Returns at most [`LONGEST_CHAIN`], although a log can contain longer chains.
     pub fn rank(&self, name: &Arc<[u8]>) -> usize {
         let end = self.links.partition_point(|(dead, rank, _)| (dead, *rank) <= (name, LONGEST_CHAIN));
@@ -377,7 +377,7 @@ pub struct Rate {
 pub struct TubeSettings<N = Arc<[u8]>> {
     /// For each priority class, the number of jobs at which new jobs are refused. [`u32::MAX`] means unlimited.
     pub max_jobs: [u32; 3],
-    /// The maximum number of tries of jobs without their own limit. 0 means unlimited.
+    /// The maximum number of tries for each job without its own limit. 0 means unlimited.
     pub tries: u8,
     /// The delay in seconds after the first failed try, doubled after each further failed try.
     pub backoff: u32,

@@ -279,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// In a list of all tubes, hides the jobs of tubes for which `sees` returns `false`.
+    /// If the page covers all tubes, omits the jobs of tubes for which `sees` returns `false`.
     pub fn list_ids(&mut self, page: &mut IdPage, sees: impl Fn(&[u8]) -> bool) -> Option<(Progress, Vec<JobId>)> {
         let number = if page.tube.is_empty() { None } else { Some(self.tubes.find(&page.tube)?) };
         let counts = number.map_or(&mut self.store.counts, |number| &mut self.tubes.get_mut(number).counts);

@@ -182,7 +182,7 @@ impl Engine {
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
-    /// Counts the clients that wait in `queue`. In a long queue, also counts watches left from earlier waits.
+    /// Counts the clients that wait in `queue`. In a long queue, also counts watches left over from earlier waits.
     fn count_waiting(&self, queue: &List) -> usize {
         if queue.len() > COUNTED {
             return queue.len();

@@ -30,7 +30,7 @@ pub struct LogRoom {
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 
-    /// Returns `true` if the log can create segments. On a full or failing disk, the log grants only a limited size.
+    /// Returns `true` if the log can create segments. On a full or failing disk, the log grants only limited space.
     fn can_grow(self) -> bool {
         self.changes > u64::MAX / 2
     }
@@ -41,7 +41,7 @@ impl Engine {
         self.news.room = room;
     }
 
-    /// Returns and clears the log bytes that the last refused request needs, or 0 if no request waits for log space.
+    /// Returns and resets the number of log bytes needed by the last refused request, or 0 if none waits for log space.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }

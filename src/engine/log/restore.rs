@@ -12,7 +12,7 @@ use crate::engine::{Engine, NOBODY};
 pub struct MovedJob<'a> {
     pub pri: Priority,
     pub delay: Span,
-    /// The end of the delay, or a buried job's rank in the order of burying.
+    /// When the delay expires, or a buried job's rank in the order of burying.
     pub due: Time,
     pub state: State,
     pub dead_from: Option<&'a [u8]>,
@@ -212,7 +212,7 @@ impl Engine {
         size
     }
 
-    /// Returns the tube, and `true` if the tube was already paused. `length` is zero at the end of a pause.
+    /// Returns the tube, and `true` if the tube was already paused. A `length` of zero ends the pause.
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
@@ -220,7 +220,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Queues the restored jobs, ends overdue keys and pauses, and resumes long commands. New IDs exceed `last_id`.
+    /// Queues the restored jobs, removes expired keys and pauses, and resumes long commands. New IDs exceed `last_id`.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());

@@ -24,7 +24,7 @@ pub struct StoredJob<'a> {
     pub created: Time,
     /// In the log, only leased jobs are reserved, because no other reservation survives a restart.
     pub state: State,
-    /// The end of the delay or lease, or a buried job's rank in the order of burying.
+    /// When the delay or lease expires, or a buried job's rank in the order of burying.
     pub due: Time,
     pub history: History,
     pub fails: u8,
@@ -63,7 +63,7 @@ pub struct StoredOptions<'a> {
     pub order: u64,
     pub max_attempts: u8,
     pub max_fails: u8,
-    /// The success of a finished job, and the offset of the result in the body.
+    /// For a finished job, `true` if it succeeded, and the offset of the result in the body.
     pub outcome: Option<(bool, u32)>,
     pub reducer: Option<&'a [u8]>,
     /// The number of seconds for which the key outlives the job.
