@@ -35,7 +35,7 @@ pub struct Job {
     pub tags: String,
     /// The number of failures that Workq workers have reported.
     pub fails: u32,
-    /// The properties of a finished Workq job, which the model does not contain.
+    /// The properties of the job if it is a finished Workq job. The model does not contain finished jobs.
     pub over: Option<View>,
 }
 

@@ -52,7 +52,7 @@ pub enum Check {
     Start,
     /// The running server sends a wrong reply.
     Talk,
-    /// The server refuses a background job of Gearman although the disk does not fail, for example because a foreground
+    /// The server refuses a Gearman background job although the disk does not fail, for example because a foreground
     /// job with the same unique name cannot become durable.
     Persist,
 }
@@ -229,8 +229,8 @@ impl Case<'_> {
         verdict
     }
 
-    /// Reduces the numbers of surviving changes to a consistent combination. If a command survives, all commands of all
-    /// lanes whose replies arrived before the command was sent must survive as well.
+    /// Reduces the numbers of surviving changes to a consistent combination. If the reply to one command arrived before
+    /// another command was sent, the second can survive only together with the first, even in different lanes.
     fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
         loop {
             let now: BTreeMap<u64, usize> =

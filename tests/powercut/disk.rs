@@ -70,7 +70,7 @@ pub enum Mood {
     All,
     /// The changes before a random moment survive.
     Moment,
-    /// Each change survives completely or not at all. On average, one change in every N is lost, where N is the number.
+    /// Each change survives completely or not at all. On average, one in this many changes is lost.
     Whole(u64),
     /// Each sector survives independently.
     Sectors,
@@ -111,7 +111,7 @@ pub struct Disk {
     durable: Names,
     pending: Vec<(usize, Entry)>,
     handles: HashMap<u64, Opened>,
-    /// The syncs in progress by number. Each has the file or directory, and the event index at which the sync began.
+    /// The syncs in progress, by sync number: the file or directory, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
     /// For each removed file with writes that were not durable: the event indexes of the first such write and of the
     /// removal. The file affects [`Disk::first_unsynced`] until all writes that precede the removal are durable in the

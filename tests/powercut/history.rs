@@ -249,9 +249,9 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Begins a trace with the events that precede the cut in the previous trace. After a power failure, the new trace
-    /// begins instead with the marks that precede the cut, except replies to commands that need not have survived, and
-    /// with the files that remain.
+    /// Begins a trace. After a kill, the trace begins with the events that precede the cut in the previous trace. After
+    /// a power failure, it begins with the marks that precede the cut, followed by the files that remain. In this
+    /// case, marks of replies to commands that may be lost are omitted.
     fn continue_from(
         &self,
         trace: &Trace,

@@ -426,8 +426,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Puts more jobs into a tube than the server handles in one turn. Then buries most of the jobs and flushes the
-    /// buried jobs, or moves many of the jobs to another tube. Finally, flushes both tubes.
+    /// Puts more jobs into a tube than the server handles in one turn. Then either buries most of the jobs and flushes
+    /// the buried jobs, or moves many of the jobs to another tube. Finally, flushes both tubes.
     pub fn sweep(&mut self, daemon: &Daemon) -> Result<()> {
         let first = self.random.below(3);
         let [from, to] = [first, (first + 1) % 3].map(|which| self.name('t', which));
@@ -482,7 +482,8 @@ impl Lane {
         let mut acts = Vec::new();
         for _ in 0..breath {
             let act = self.choose(&ahead, wire);
-            // The IDs of jobs from the same batch are not known yet, so a command for a whole tube must be the first.
+            // The IDs of jobs from the same batch are not known yet, so a command for a whole tube must be the first in
+            // its batch.
             if !acts.is_empty() && matches!(act, Act::Kick { .. } | Act::Flush { .. } | Act::MoveTube { .. }) {
                 continue;
             }

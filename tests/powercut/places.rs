@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use crate::random::Random;
 use crate::trace::Event;
 
-/// The number of replies after a failed sync that [`Places::failed`] includes.
+/// After each failed sync, [`Places::failed`] includes this number of replies.
 const CLOSE: usize = 4;
 
 /// Event indexes at which a cut can be made, grouped by the preceding event.

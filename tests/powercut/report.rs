@@ -39,7 +39,8 @@ struct Failures {
 }
 
 impl Report {
-    /// Creates a report. Violations of the checks in `also` count as failures, even if they are disabled by default.
+    /// Creates a report. Violations of the checks in `also` count as failures, even if these checks are disabled by
+    /// default.
     pub fn new(also: &[Check]) -> Report {
         let on = SWITCHES.iter().filter(|(check, on, _)| *on || also.contains(check)).map(|(check, _, _)| *check);
         Report {

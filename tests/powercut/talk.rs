@@ -95,7 +95,7 @@ impl Talk {
         }
     }
 
-    /// Returns the reply to a text command of Gearman. Skips packets.
+    /// Returns the reply to a Gearman text command. Skips packets.
     pub fn text_reply(&mut self) -> Result<String> {
         while self.0.fill_buf()?.first() == Some(&0) {
             self.packet()?;

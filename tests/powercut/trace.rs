@@ -175,7 +175,8 @@ impl Trace {
         let rest = rest.concat();
         let length = 17 + rest.len() as u32;
         let record = [&length.to_le_bytes()[..], &[kind], &[0; 16], &rest].concat();
-        // A single write is atomic. Several writes could mix with the writes of the program, which uses the same file.
+        // A single write is atomic. Several writes could be interleaved with those of the program, which appends to the
+        // same file.
         let written = io::Write::write(&mut &self.file, &record).expect("a writable file");
         assert_eq!(written, record.len());
     }
