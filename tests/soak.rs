@@ -1,4 +1,4 @@
-//! Runs the real program with a log under a steady load of all protocols for a configurable time.
+//! Runs the real program, with a log, for a configurable time under a steady load from clients of all protocols.
 //!
 //! Memory, descriptors, threads and the log must not grow beyond fixed limits. At the end, each acknowledged job must
 //! have been completed, or must still exist. Run by `make soak MINUTES=n`. The criteria do not depend on the duration.

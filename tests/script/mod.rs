@@ -53,7 +53,7 @@ pub trait World {
     fn drain(&mut self);
 }
 
-/// The expectation of a caller of [`World::receive`], which determines the timeout.
+/// The expectation that a caller passes to [`World::receive`]. It determines the timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
     /// Bytes must arrive.

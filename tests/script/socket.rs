@@ -10,7 +10,8 @@ use super::{Patience, Wire, World};
 
 const MUST: Duration = Duration::from_secs(300);
 
-/// Time limit for expected bytes, because a server other than beanpole might never send these bytes.
+/// The time limit for expected bytes without [`Sockets::quiesce`]. It is short, because a server other than beanpole
+/// might never send these bytes.
 const SHOULD: Duration = Duration::from_secs(5);
 
 /// Maximum length of an input that is sent byte by byte.

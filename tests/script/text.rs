@@ -220,7 +220,8 @@ fn step(line: &str) -> Option<(&str, What)> {
         What::Send(packets::request(kind, &unescape(body)))
     } else if let Some(text) = operand(rest, "=") {
         let (kind, body) = packet(text)?;
-        // `expect_packet` also adds CR LF to the packet's body, because a wildcard matches only before other bytes.
+        // A wildcard matches only before other bytes, so the pattern ends with CR LF. `expect_packet` appends CR LF to
+        // the body of the received packet, too.
         What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)

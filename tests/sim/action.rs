@@ -21,7 +21,7 @@ pub enum Action {
     Close(usize),
     /// Advances the clock by this many nanoseconds.
     Pass(u64),
-    /// Runs one part of the server once: the pool thread or, in the next variants, the timer or a thread of the log.
+    /// Runs the pool thread once. Each of the next four variants runs the timer or a thread of the log once.
     Round,
     Timer,
     Sync,

@@ -207,8 +207,8 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     }
     let wire = client.wire;
     let mut breath = 1 + random.below(world.setup.breath);
-    // A fourth HTTP request may run in a later round. If an earlier request ends a client's wait, the client's next
-    // commands may run before the fourth request, which the model does not predict.
+    // A fourth HTTP request may run in a later round. If an earlier request ends a client's wait, this client's next
+    // commands may run before the fourth request. The model does not predict this order.
     if wire == Wire::Http && world.setup.predicted {
         breath = breath.min(3);
     }

@@ -234,7 +234,7 @@ impl Predicted {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
-            // Drops equal results after each deadline, because the order of deadlines rarely affects the result.
+            // Drops duplicate results after each deadline, because the order of deadlines rarely affects the result.
             models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
             only_different(&mut models);
             if models.len() > limit {
@@ -396,7 +396,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes the commands that a crash has interrupted between portions. The prediction assumes their completion.
+/// Completes the commands that a crash interrupted between portions. The prediction assumes that they are complete.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

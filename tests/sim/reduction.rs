@@ -15,7 +15,7 @@ const EFFORT: usize = 3_000_000;
 /// The cost of starting and ending a replay, expressed as a number of actions.
 const REPLAY: usize = 50;
 
-/// The length of the shortest suffix of a history that the reduction tries.
+/// The reduction first replays suffixes of the history. The shortest suffix has this number of actions.
 const TAIL: usize = 64;
 
 pub struct Reduced {
@@ -73,8 +73,8 @@ pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action
     Reduced { actions, replays: replays.count.get(), effort: replays.effort.get() }
 }
 
-/// Returns the last `length` actions. Before these actions, inserts actions that connect the clients that were
-/// connected at that time, and that start a drain if one was in progress.
+/// Returns the last `length` actions, preceded by actions that recreate their initial state: connecting the clients
+/// that were connected, and starting a drain if one was in progress.
 fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     let (front, tail) = actions.split_at(actions.len() - length);
     let mut kept: Vec<&Action> = Vec::new();
@@ -92,8 +92,8 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     kept.into_iter().chain(tail).cloned().collect()
 }
 
-/// Returns an equivalent history in which each action gives a client only one beanstalk command to send, and in which
-/// each `Send` transmits all of the client's pending input.
+/// Returns a simpler history, in which each action gives a client only one beanstalk command to send, and each `Send`
+/// transmits all of the client's pending input. Unlike `actions`, this history might not fail.
 fn plainer(actions: &[Action]) -> Vec<Action> {
     let each = actions.iter().flat_map(|action| match action {
         Action::Say(who, Wire::Beanstalk, words) => {

@@ -303,13 +303,14 @@ impl World {
         }
     }
 
-    /// Reads the available bytes, usually at most `limit`. Records complete beanstalk and HTTP lines in the books.
+    /// Reads at most `limit` available bytes. The limit does not apply to HTTP responses that are not predicted.
+    /// Records complete beanstalk and HTTP lines in the books.
     fn read(&mut self, who: usize, limit: usize) -> Result<(), String> {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // Of unpredicted HTTP responses, only the status lines are hashed, because the other lines contain statistics
-        // of the process, which depend on more than the seed.
+        // Only the status lines of unpredicted HTTP responses are hashed, because the other lines contain statistics of
+        // the process, which depend on more than the seed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { limit };
         let from = client.received.len();

@@ -7,7 +7,7 @@ use beanpole::Client;
 
 use crate::{Done, Stage};
 
-/// The number of uncompleted jobs above which producers pause.
+/// The number of unfinished jobs above which producers pause.
 const WAITING: usize = 2000;
 
 #[derive(Default)]
