@@ -1,6 +1,6 @@
 //! Compares the numbered promises in the manual page, the table in ARCHITECTURE.md, the code and the tests.
 //!
-//! Owns only the comparison. Must not check whether the server keeps a promise, which the cited tests check.
+//! Owns only the comparison. The cited tests, and not this file, check whether the server keeps the promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

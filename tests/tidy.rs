@@ -32,7 +32,7 @@ const MAX_FILE: usize = 600;
 /// Maximum number of columns of a comment. rustfmt limits the columns of code.
 const MAX_COLUMNS: usize = 120;
 
-/// The maximum number of words of a doc comment that probably only repeats the name of the item.
+/// A doc comment with at most this number of words probably only repeats the name of its item.
 const IDLE_DOC: usize = 4;
 
 const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
@@ -291,8 +291,8 @@ fn nested_options_are_not_compared() {
     complain(found.map(|source| format!("{}: use matches!(…, Some(None))", source.path.display())).collect());
 }
 
-/// If only one function names the program, `BEANPOLE_PROGRAM` can replace it in all tests, for example with the static
-/// program.
+/// If only one function names the program, the environment variable `BEANPOLE_PROGRAM` can make all tests run another
+/// program, for example the static one.
 #[test]
 fn only_one_function_names_the_program_under_test() {
     let names = |source: &Source| source.text.contains(concat!("CARGO_BIN", "_EXE"));

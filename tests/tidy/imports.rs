@@ -99,7 +99,7 @@ fn inline_modules(
             let mut names: Vec<(String, String)> = Vec::new();
             for path in items.flat_map(|item| named_paths(&inline, item)) {
                 if let Some(file) = path.strip_suffix("::*") {
-                    // Lines with an indentation define methods.
+                    // Skips indented lines, which define methods.
                     let owner = sources.iter().filter(|source| module(&source.path) == file);
                     let public = owner.flat_map(|source| source.code.lines()).filter(|line| line.starts_with("pub"));
                     names.extend(public.filter_map(defined_name).map(|name| (name.to_owned(), file.to_owned())));
@@ -139,8 +139,8 @@ fn wildcard_imports(name: &str, code: &str, inline: &BTreeMap<String, Vec<(Strin
     provided.filter(|(word, _)| is_used(word)).map(|(_, file)| file.clone()).collect()
 }
 
-/// Maps each file to the files of the same module that it imports, also through re-exports. Omits the main file of a
-/// directory, because it declares the other files.
+/// Maps each file to the files of the same module that it imports, directly or through re-exports. Omits the main file
+/// of a directory, because it declares the other files.
 fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
     let (mut definitions, reexports) = (definitions(&sources), reexports(&sources));

@@ -47,7 +47,7 @@ fn each_problem_has_its_own_message() {
     assert!(ended.code == 1 && ended.err.contains("Permission denied"), "{ended:?}");
 }
 
-/// Opening a FIFO for reading blocks until another process opens it for writing, even after a signal.
+/// Opening a FIFO for reading blocks, even if a signal arrives, until another process opens the FIFO for writing.
 #[test]
 fn a_pipe_instead_of_a_file_blocks_nothing() {
     for name in ["server.pem", "server.key"] {

@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         ALLOCATED.set(ALLOCATED.get().wrapping_sub(layout.size()));
-        // SAFETY: `alloc` has returned the pointer.
+        // SAFETY: the pointer was returned by `alloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

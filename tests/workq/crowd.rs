@@ -96,7 +96,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     let work = || {
         let mut client = Client::connect(address);
         let mut got = Vec::new();
-        // Each client counts down the remaining jobs before it sends a lease, so that a job exists for each lease.
+        // Each client decrements the number of remaining jobs before it sends a lease, so a job exists for each lease.
         while left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             client.send("lease shared 1000\r\n");
             got.push(client.leased().expect("one of the remaining jobs"));

@@ -53,7 +53,8 @@ fn the_page_has_every_reply_and_number() {
     }
 }
 
-/// Returns `true` if the server sends the line. The reader types `ping` and `pong` before the server sends them.
+/// Returns `true` if the server sends the line. The conversation contains the lines `ping` and `pong` twice each. The
+/// reader types them the first time, and the server sends them the second time.
 fn is_reply(line: &str, typed: &[&str]) -> bool {
     line.starts_with(['+', '-']) || line.starts_with("6ba7b810") || line == "ping" && typed.contains(&"ping") || {
         line == "pong" && typed.contains(&"pong")

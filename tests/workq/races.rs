@@ -148,8 +148,8 @@ impl Race {
         let mut time = String::new();
         if self.random.below(3) == 0 {
             let start = self.model.now / 1000 + self.millis();
-            // Each command has a unique offset in its millisecond. A start time has the offset of its command, so that
-            // no event of another command has the same time.
+            // Each command has a unique offset within its millisecond, in microseconds. A start time has the offset of
+            // its command, so that no event of another command has the same time.
             let start = start * 1000 + self.model.now % 1000;
             job.start = Some(start);
             // The clock starts at 03:33:20.
