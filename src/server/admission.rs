@@ -46,8 +46,8 @@ const EXTRA_HTTP: usize = 16;
 /// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
-/// For this long after the limit is exceeded, connections that have sent a request are not evicted if there are enough
-/// others. A connection that has not sent a request is evicted last, but only during its first second.
+/// For this long after the limit is first exceeded, connections that have sent a request are not evicted if there are
+/// enough others. During its first second, a connection that has not sent a request is the last to be evicted.
 const CROWDED: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -250,7 +250,7 @@ mod tests {
         admission.admit(&far, false).expect("a freed share");
     }
 
-    /// Returns an admission with `count` HTTP connections, their address, and an empty list of a thread's connections.
+    /// Returns an `Admission` with `count` HTTP connections, their address, and a thread's empty list of connections.
     fn crowd(count: usize) -> (Admission, PeerAddress, HttpConnections) {
         let (admission, far) = (admission(1000, None), peer("192.0.2.1"));
         (0..count).for_each(|_| admission.admit(&far, true).expect("a place"));
@@ -267,7 +267,7 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
         });
         assert_eq!(evicted, EXTRA_HTTP);
-        // An evicted connection is not subtracted again when it ends.
+        // An evicted connection is not subtracted from the count again when it is closed.
         admission.admit(&far, true).expect("a place");
         assert_eq!(admission.evict_http(0, &http.all, Instant::now()).len(), 1);
         admission.leave(&far, false);
@@ -289,7 +289,7 @@ mod tests {
         (0..MAX_HTTP).for_each(|number| old.enter(number, at(0)));
         evict(0, &mut old, 1, at(0));
         (0..3).for_each(|number| young.enter(number, at(500)));
-        // Each thread alone would evict its own connections, but connections of the other thread must be evicted first.
+        // Neither thread evicts its own connections, because connections of the other thread must be evicted first.
         assert_eq!(evict(1, &mut young, 0, at(500)), []);
         assert_eq!(evict(0, &mut old, 1, at(900)), [], "three unused connections suffice");
         assert_eq!(evict(1, &mut young, 1, at(1000)), [], "the connections have sent requests");

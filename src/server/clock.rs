@@ -79,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time after a command. `System` adds 1 ns, the least that a command takes: reading the clock is slow.
+    /// Returns the end time of a command. `System` adds the minimum duration, 1 ns, because reading the clock is slow.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),
@@ -87,7 +87,7 @@ impl Clock {
         }
     }
 
-    /// `true` if time advances only on request and stops at each deadline. All due work precedes the next command.
+    /// `true` if time advances only on request and stops at each deadline. All due work runs before the next command.
     pub fn is_manual(&self) -> bool {
         matches!(self, Clock::Manual(_))
     }

@@ -31,7 +31,7 @@ const BATCH: usize = 128;
 /// The engine steps charged for a command. [`BATCH`] commands use up the default step budget.
 const COMMAND: u64 = 8;
 
-/// The approximate number of bytes that are read from one connection while other connections wait.
+/// The approximate number of bytes read from one connection before the thread serves the next connection.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
 /// The maximum number of consecutive turns of a connection, and the maximum if other connections have queued work.
@@ -80,7 +80,7 @@ pub struct Connection {
     pub(super) outbox: Arc<Outbox>,
     pub client: ClientId,
     dialogue: Dialogue,
-    /// Unprocessed input. `None` only while the connection is not served.
+    /// Unprocessed input. `None` only while the connection is not being served.
     backlog: Option<Box<Backlog>>,
     pub(super) ready: Readiness,
     pub(super) stage: Stage,
@@ -478,7 +478,7 @@ impl Connection {
                 request.is_permitted(&mut context)
             });
             if body.is_some() || !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // Request space only for this command: later commands usually need far less than their maximum.
+                // Request space only for this command: the maximum for all commands usually far exceeds what they need.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, body, is_spent: false };

@@ -349,7 +349,7 @@ impl Outbox {
         write_state
     }
 
-    /// Sends replies without a lock. Requires [`WriteState::Clear`], and returns `false` if this state has ended.
+    /// Sends replies without a lock. Requires [`WriteState::Clear`]. Returns `false` if the state has changed.
     #[inline(always)] // for speed
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {

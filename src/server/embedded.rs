@@ -37,7 +37,7 @@ pub struct JobTotals {
     pub ready: u64,
     /// Jobs that a worker has reserved.
     pub reserved: u64,
-    /// Jobs whose delay has not ended.
+    /// Jobs whose delay has not expired.
     pub delayed: u64,
     /// Jobs buried until they are kicked or deleted.
     pub buried: u64,
@@ -83,7 +83,7 @@ pub struct JobInfo {
     pub reserves: u32,
     /// The number of reservations that ended because the TTR expired.
     pub timeouts: u32,
-    /// The remaining delay or TTR, or zero in other states.
+    /// The remaining delay or TTR, or zero if the job is neither delayed nor reserved.
     pub time_left: Duration,
 }
 

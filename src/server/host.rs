@@ -135,7 +135,7 @@ fn identity() -> String {
     }
 }
 
-/// The exit code of beanstalkd, and the reason why the process could not make its directory or change its user.
+/// The exit code, as in beanstalkd, and the reason why the process could not create its directory or change its user.
 pub type UserError = (u8, String);
 
 /// Restricts the process before threads exist: programs that it executes cannot gain privileges, and its umask denies

@@ -47,8 +47,8 @@ const MIN_ROOM: u64 = 128 * 1024;
 /// While memory counts as exhausted, a new connection is accepted only if the system can allocate this many bytes.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// A growing table doubles its size, so the system must be able to provide `SPARE` bytes plus a quarter of the account
-/// (at most `MAX_SPARE` bytes).
+/// A growing table doubles its size, so the system must be able to provide `SPARE` bytes, plus a quarter of the account
+/// or `MAX_SPARE` bytes, whichever is less.
 const SPARE: u64 = 4 << 20;
 const MAX_SPARE: u64 = 256 << 20;
 
@@ -190,7 +190,7 @@ impl Memory {
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// `true` if giving back more memory later would block others too long, or an oversized process has freed memory.
+    /// `true` if returning more memory later would block others for too long, or an oversized process has freed memory.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)

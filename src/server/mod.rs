@@ -82,7 +82,7 @@ impl std::error::Error for StartError {}
 /// The number of descriptors for files that are opened after startup, by the binlog and by reloads.
 const LOG_DESCRIPTORS: usize = 8;
 
-/// The maximum number of attempts to count the descriptors other than connections. New connections can distort a count.
+/// The maximum number of attempts to count descriptors not used by connections. New connections can distort a count.
 const COUNTS: usize = 20;
 const COUNT_AGAIN: Duration = Duration::from_millis(5);
 
@@ -136,7 +136,7 @@ pub struct Server {
     hub: Arc<Hub>,
     places: Vec<ListenerInfo>,
     running: Arc<Mutex<Running, SERVER>>,
-    /// Stops the server on a client's request, or when a drained queue becomes empty.
+    /// Stops the server at a client's request, or when the queue becomes empty in drain mode.
     stopper: Option<JoinHandle<()>>,
 }
 

@@ -94,7 +94,7 @@ pub struct PoolThread {
     idle: Option<Idle>,
     http: HttpConnections,
     probation: Probation,
-    /// The new access file, and the next key to which it applies.
+    /// The new access file, and the key of the next connection to which it will be applied.
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
@@ -318,7 +318,7 @@ impl PoolThread {
         }
     }
 
-    /// Returns the key of a new or known connection, or `None` if the connection has ended.
+    /// Returns the key of a new or known connection, or `None` if the connection has been closed.
     fn number_of(&mut self, token: Token) -> Option<usize> {
         loop {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {

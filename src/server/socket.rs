@@ -24,7 +24,7 @@ const BACKLOG: i32 = 1024;
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// One thread reads while any thread may write. Unix sockets also use `TcpStream`: the system calls are the same.
+/// Only one thread reads, but any thread may write. Unix sockets also use `TcpStream`: the system calls are the same.
 pub struct Stream(TcpStream);
 
 impl Stream {
@@ -159,7 +159,7 @@ impl Bound {
         SockAddr::unix(path)?; // Fails if the path is too long for clients to connect to.
         let place = FilePlace::find(path)?;
         let fixed = place.fixed_path(path);
-        // The lock serializes servers that find the same dead socket: the second one finds the new socket of the first.
+        // The lock serializes servers that find the same dead socket: the second one finds the first one's socket.
         let _lock = lock_directory(&place, path);
         // If the status is unknown although the file exists, `bind` also fails.
         if let Ok(found) = place.status() {
@@ -227,7 +227,7 @@ impl Listener {
         }
     }
 
-    /// Wakes the listener thread. Connects to an inherited socket instead of shutting it down: others may use it.
+    /// Wakes the listener thread. Shuts down the socket, but connects to an inherited one: other processes may use it.
     pub fn wake(&self, inherited: bool) {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {

@@ -58,8 +58,8 @@ pub enum SpaceTask {
 }
 
 impl Space {
-    /// Returns `false` (at most [`WAITS`] times per command) if the caller must call [`Space::wait`]. The `first`
-    /// command of a batch also waits once for compaction. The engine must be locked.
+    /// Returns `false` (at most [`WAITS`] times per command) if the caller must call [`Space::wait`]. If compaction is
+    /// behind, the `first` command of a batch also waits once. The engine must be locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };

@@ -32,7 +32,7 @@ pub fn inherited() -> io::Result<Vec<Listener>> {
 #[allow(unsafe_code)]
 fn take(number: RawFd) -> io::Result<Listener> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidInput, format!("inherited file {number} is no {what}"));
-    // SAFETY: the file is only inspected, and stays open because this is the only thread.
+    // SAFETY: the descriptor is only inspected, and stays open because this is the only thread.
     let look = unsafe { BorrowedFd::borrow_raw(number) };
     if !system::is_listener(look) || SockRef::from(&look).r#type()? != Type::STREAM {
         return Err(wrong("listening stream socket"));

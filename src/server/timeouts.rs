@@ -11,7 +11,7 @@ use super::delivery::Outbox;
 use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 use crate::engine::{Span, Time};
 
-/// The time limit for the first byte of a connection, and for the rest of a request head.
+/// The time limit for the first byte on a connection, and for the rest of a request head.
 const HTTP_HEAD: Duration = Duration::from_secs(10);
 
 /// The time limit for receiving a body, for sending a reply, and for the pause before the next request.
@@ -32,11 +32,11 @@ pub enum AwaitedPart {
     Body,
     /// The client must read this many bytes of replies, or send a request if the number is 0.
     Client(usize),
-    /// The client has sent a wrong token, and the delay before the reply has not ended.
+    /// The client has sent a wrong token, and the delay before the reply has not expired.
     Delay,
 }
 
-/// The number of HTTP requests of a connection, and what the connection waits for.
+/// The number of HTTP requests on a connection, and what the connection waits for.
 pub type HttpState = (u64, AwaitedPart);
 
 #[derive(Clone, Copy, Debug)]
@@ -114,8 +114,8 @@ impl HttpConnections {
         self.all.is_empty() && self.checked.is_some()
     }
 
-    /// Returns the connections past their limits if a check is due, and the time until the next check. `ask` returns a
-    /// connection's state.
+    /// If a check is due, returns the connections whose time limits have expired. Also returns the time until the next
+    /// check. `ask` returns a connection's state.
     pub fn check(&mut self, now: Instant, ask: impl Fn(usize) -> HttpState) -> (Option<Vec<usize>>, Duration) {
         let passed = self.checked.map_or(CHECK_INTERVAL, |checked| now.saturating_duration_since(checked));
         if passed < CHECK_INTERVAL {

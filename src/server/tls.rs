@@ -73,7 +73,7 @@ fn has_aes() -> bool {
     return false;
 }
 
-/// Returns the DNS names, or the common names if there are no DNS names, in lower case.
+/// Returns the certificate's DNS names, or its common names if it has no DNS names, in lower case.
 pub fn names(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let alternatives = certificate.subject_alternative_name().ok().flatten();

@@ -88,7 +88,7 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     let text = out.text();
     push_uuid(text, &name_of(engine, job));
     text.extend_from_slice(if time.is_some() { b" 13\r\nname " } else { b" 12\r\nname " });
-    // A tube name from another protocol can contain any byte, including line ends.
+    // A tube name from another protocol can contain any byte, including line breaks.
     text.extend(engine.tube_of(job).iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));
     text.extend_from_slice(b"\r\n");
     line(text, "ttr", ttr_of(engine, job));

@@ -44,7 +44,7 @@ fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> 
 }
 
 impl WithData {
-    /// `is_whole` is `true` if CR LF follows the data. `data` is `None` if they were skipped or memory was exhausted.
+    /// `is_whole` is `true` if CR LF follows the data. `data` is `None` if data was skipped or memory was exhausted.
     fn with_data(self, is_whole: bool, data: Option<Body>) -> Decoded<Request> {
         let command = match (self.command, &data) {
             _ if !is_whole => Command::Refused(self.error),

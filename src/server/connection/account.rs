@@ -10,7 +10,7 @@ use crate::engine::LongCommand;
 use crate::protocol::Request;
 use crate::server::space::SpaceRequest;
 
-/// If a connection ends with more charged input bytes than this, another thread frees the input.
+/// If a connection is closed with more charged input bytes than this, another thread frees the input.
 const DISCARDED: u64 = 1 << 20;
 
 const LAST_READS: usize = 16;
@@ -20,7 +20,7 @@ const LONG_LIST: u64 = 512 * 1024;
 
 #[derive(Default)]
 pub(super) struct Backlog {
-    /// Bytes of an incomplete request, or bytes that follow an unfinished request.
+    /// Undecoded input, such as the received part of a request, or bytes that follow the pending requests.
     pub(super) rest: Box<[u8]>,
     /// Decoded requests. The first request may have been executed in part.
     pub(super) pending: VecDeque<Request>,
@@ -68,7 +68,7 @@ impl Connection {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Discards input in up to `LAST_READS` reads: a TCP reset, caused by closing with unread input, can lose replies.
+    /// Discards input in up to `LAST_READS` reads: closing with unread input sends a TCP reset, which can lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ready.ended() {
             return;
