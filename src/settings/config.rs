@@ -20,7 +20,7 @@ pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
 /// half of the open-file limit is reserved.
 pub const SPARE_FILES: usize = 64;
 
-/// Connections beyond `max_connections` for Unix sockets and loopback addresses, so that an operator can connect.
+/// Connections for Unix sockets and loopback addresses beyond `max_connections`, so that an operator can connect.
 pub const LOCAL_CONNECTIONS: usize = 8;
 /// The minimum of `max_memory`, in bytes. A smaller queue could hardly store any jobs.
 pub const MIN_MEMORY: u64 = 1 << 20;
@@ -33,7 +33,7 @@ pub const CONNECTION_COST: u64 = 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Address {
-    /// A host name or IP address, and a port. The default host and the port setting of the protocol replace `None`.
+    /// A host name or IP address, and a port. `None` means the default host, or the port setting of the protocol.
     Tcp(Option<String>, Option<u16>),
     /// Like `Tcp`, but clients must use TLS.
     Tls(Option<String>, Option<u16>),
@@ -103,7 +103,7 @@ pub struct Config {
     pub http: Vec<Address>,
     /// The port for addresses in `http` that specify no port. 0 means any free port.
     pub http_port: u16,
-    /// A file whose first line is the token that HTTP clients must send. Without it, only `access` can require tokens.
+    /// A file whose first line is the token that HTTP clients must send. If `None`, only `access` can require tokens.
     pub http_token: Option<PathBuf>,
     /// Settings of individual protocols, such as the maximum size of a Gearman packet.
     pub protocols: crate::protocol::ProtocolSettings,

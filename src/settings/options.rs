@@ -164,7 +164,7 @@ fn stray_argument(stray: &str, arguments: &[String]) -> String {
     }
 }
 
-/// Words of the web page and of `top` that are not subcommands, with the subcommand that shows the same data.
+/// Words on the web page and in `top` that are not subcommands, each with the subcommand that shows the same data.
 const ELSEWHERE: [(&str, &str); 2] = [("failed", "history --failed"), ("workers", "connections")];
 
 pub fn unknown_subcommand(name: &str) -> String {

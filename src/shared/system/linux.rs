@@ -179,8 +179,8 @@ fn meminfo_total(text: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Returns the files with the memory limits of the control groups in `/proc/self/cgroup` and of their parents, as far
-/// as the mounts in `/proc/self/mountinfo` show them. In a container, the mount may start at the container's own group,
+/// Returns the files with the memory limits of the cgroups in `/proc/self/cgroup` and of their parents, if a mount in
+/// `/proc/self/mountinfo` makes them visible. In a container, the root of the mount may be the container's own cgroup,
 /// whose path is then not part of the file names.
 fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -208,8 +208,8 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the mounted part of the file system, the mount point, the type, and the options. With version 1 of control
-/// groups, the options name the controllers.
+/// Returns the mounted part of the file system, the mount point, the type, and the options. With cgroup v1, the
+/// options name the controllers.
 fn mount(line: &str) -> Option<[&str; 4]> {
     let (mount, file_system) = line.split_once(" - ")?;
     let (mut mount, mut file_system) = (mount.split(' ').skip(3), file_system.split(' '));
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_container_s_own_group_is_found_where_it_is_mounted() {
-        // With version 1 of control groups, Docker mounts the container's own group as the root.
+        // With cgroup v1, Docker mounts the container's own cgroup as the root.
         let mounts = "9 8 0:30 /docker/12 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let own = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
         assert_eq!(names("5:memory:/docker/12\n", mounts), [own]);

@@ -42,7 +42,7 @@ fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Resu
 /// The usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest is fragmented.
 const NARROW_ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
-/// Restricts a static glibc to its built-in databases of users and hosts. The modules of others can crash the process.
+/// Restricts a static glibc to its built-in databases of users and hosts, because NSS modules can crash the process.
 #[allow(unsafe_code)]
 pub fn avoid_modules() {
     #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
