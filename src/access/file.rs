@@ -27,7 +27,7 @@ const CREDENTIALS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
 /// Calls `report` with the line, the column and the message of each error: at most one per line, and finally a missing
-/// `end` or missing names. Returns `None` after any error. A list of a large file's errors would need too much memory.
+/// `end` or missing names. Returns `None` after any error. A callback needs less memory than a list of all errors.
 pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(usize, usize, String)) -> Option<AccessTable> {
     let (mut table, mut frame, mut is_valid) = (AccessTable::default(), Frame::Unknown, true);
     let mut report = |line, (column, problem)| {
@@ -311,7 +311,7 @@ mod tests {
             assert!((found.0, found.1) == (line, column) && found.2.starts_with(problem), "{found:?}");
         }
         assert!(table("begin\nend").entries.is_empty());
-        // In a file without `begin`, `end` is a name. After a line that is neither a comment nor empty, so is `begin`.
+        // Except at the start of the file, `begin` is a name. In a file that does not start with `begin`, so is `end`.
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
             assert!(

@@ -6,7 +6,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     Put,
-    /// Permits a client to watch tubes, reserve jobs, and complete, delete, release, bury and touch its reserved jobs.
+    /// Permits a client to watch tubes and reserve jobs, and to complete, delete, release, bury and touch those jobs.
     Take,
     Look,
     /// Permits a client to kick, revoke and move jobs, delete unreserved jobs, change tubes, and stop the server.
@@ -58,7 +58,7 @@ impl Need {
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
     /// For commands that only select a tube. Later commands that access this tube require their own rights.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
-    /// Sufficient, because watching a tube or reserving one of its jobs by ID requires the right to take its jobs.
+    /// The right to one tube suffices: to watch a tube or reserve its jobs by ID, a client needs the right to the tube.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);
     pub const TAKE_NAMED: Need = Need::any_of(&[Right::Take], Scope::Named);
     pub const TAKE_WATCHED: Need = Need::any_of(&[Right::Take], Scope::Watched);

@@ -124,8 +124,8 @@ impl Client {
     /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if
     /// `timeout` is `None`. Returns `None` if no job becomes available in time.
     ///
-    /// Fails with `DEADLINE_SOON` if no job is ready while a job that this client has reserved has less than a second
-    /// of its time to run left.
+    /// Fails with `DEADLINE_SOON` if no job is ready and one of this client's reserved jobs has less than a second of
+    /// its time to run left.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
         match timeout {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,

@@ -74,7 +74,7 @@ impl Mirror {
             has_stages: true,
         };
         match fs::read_to_string(folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
-            // Binlog files at position 0 are from an interrupted copy.
+            // If the saved position is 0, existing binlog files are from an interrupted copy.
             Some(Some(position)) => {
                 mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
                 mirror.position = position;

@@ -19,7 +19,7 @@ use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
 use crate::shared::role::{Lease, Moment, Role, RoleBoard};
 
-/// A standby may replace the active server after this time without a sign of life.
+/// A standby may replace an active server that has shown no sign of life for this long.
 ///
 /// A standby measures this time up to the start of its last read. The read returned all renewals that the log had
 /// confirmed by then. A renewal extends the lease only if the log confirms the renewal before the lease expires, so the

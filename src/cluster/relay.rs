@@ -74,7 +74,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         for (address, thread) in self.listening.drain(..) {
-            // This connection ends the blocked `accept` call.
+            // This connection unblocks the `accept` call.
             let _ = TcpStream::connect_timeout(&address, CONNECT);
             let _ = thread.join();
         }

@@ -1,6 +1,6 @@
-//! The subcommand `import`, which puts the jobs that `export` has printed. A buried job is put with the maximum delay,
-//! so that no worker reserves it, then reserved by its ID and buried. A retained idempotency key is imported by putting
-//! and deleting an empty job. Reserved jobs become ready, because their workers are not connected to the server.
+//! The subcommand `import`, which puts the jobs that `export` has printed. It puts a buried job with the maximum delay,
+//! which keeps workers away, and then reserves the job by its ID and buries it. For a retained idempotency key, it puts
+//! and deletes an empty job. Reserved jobs become ready, because their workers are not connected to the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::engine::State;
 
 /// The maximum length of a line in bytes, which is enough for a job of 1 GiB in base64 or with escapes.
 const MAX_LINE: u64 = 6 << 30;
-/// The minimum lifetime of an imported buried job in seconds, so that the job does not expire before it is buried.
+/// The minimum time to live of an imported buried job, in seconds. The job must not expire before it is buried.
 const MIN_TTL: u64 = 60;
 const KEPT_KEY: &str = "a key that outlives its job";
 
@@ -327,7 +327,7 @@ impl Import<'_> {
         Ok(self.abilities.unwrap_or_default())
     }
 
-    /// Returns `true` if the server supports `reserve-job`, as beanstalkd does since 1.12.
+    /// Returns `true` if the server supports `reserve-job`, as beanstalkd 1.12 and later do.
     fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;
