@@ -47,7 +47,7 @@ pub struct ForeignRecord {
     /// The size of the body with CR LF, in bytes.
     pub size: i32,
     pub created: i64,
-    /// The end of a delayed job's delay. Meaningless in other states.
+    /// The time at which a delayed job's delay expires. Meaningless in other states.
     pub deadline: i64,
     pub history: History,
     pub state: u8,
@@ -90,7 +90,7 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
         return reader.last_id;
     }
     visit(at, Err(format!("{what}; the last {} bytes of the file were not read, {LOSS}", rest.len())));
-    // The unread bytes contain at most one ID per full record. New jobs must not get these IDs.
+    // The unread bytes contain at most one ID per full record. These IDs must not be assigned to new jobs.
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         let tube = self.take(length as usize)?;
         let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {
-            // Even if the body is incomplete, no new job must get this ID.
+            // Even if the body is incomplete, this ID must not be assigned to a new job.
             self.last_id = self.last_id.max(job.id);
         }
         if tube.is_empty() {
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!((lines.len(), last_id), (3, 5));
     }
 
-    /// Valid fields include the zero times of an unset clock, the maximums, and any deadline unless the job is delayed.
+    /// Valid fields include the zero times of an unset clock, maximums and, unless the job is delayed, any deadline.
     #[test]
     fn unusual_fields_are_accepted() {
         let good = sample_job(1, DELAYED, b"");

@@ -22,7 +22,7 @@ use live_items::LiveIndex;
 
 /// The number of job IDs that the log reserves in advance. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
-/// Commands wait while fewer reserved IDs than this remain. All threads together use fewer per event-loop iteration.
+/// Commands wait while fewer reserved IDs than this remain. One event-loop iteration of all threads uses fewer IDs.
 const IDS_KEPT: u64 = 1 << 14;
 /// After this many log bytes, the synced location is recorded again.
 const SYNCED_EVERY: u64 = 4096;

@@ -112,7 +112,7 @@ impl<'a> Reading<'a> {
                     true
                 }
             };
-            // A damaged segment is not truncated, so all its bytes count.
+            // A damaged segment is not truncated, so the whole file counts toward the disk usage.
             let is_damaged = self.journal.segment(link.number).is_some_and(|segment| segment.damaged);
             if let Some(length) = link.length.filter(|_| is_damaged) {
                 self.journal.found_length(length);

@@ -146,8 +146,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &mut Reading) -> Resu
         let found = reading.journal.segment(number);
         let (end, is_damaged) = found.map_or((length, false), |segment| (segment.bytes, segment.damaged));
         let file = in_file(&name, storage.open(&name))?;
-        // After an interrupted write, only one copy of a header may exist. Restore the other copy: once later records
-        // are synced, a missing copy would be damage.
+        // An interrupted write may have left only one copy of the header intact. Restore the other copy: once later
+        // records are synced, a missing copy would count as damage.
         if let Some(header) = link.header.filter(|_| !link.whole && !is_damaged) {
             in_file(&name, file.write_at(0, &header.encode()))?;
         }

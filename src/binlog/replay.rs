@@ -50,7 +50,7 @@ pub type Visit<'a> = &'a mut dyn FnMut(Scanned) -> bool;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     pub at: u64,
-    /// The offset after the last nonzero byte that the scan has read, or `at` if there is none from `at` on.
+    /// The offset after the last nonzero byte that the scan has read, or `at` if it has read only zeros from `at` on.
     pub used: u64,
 }
 
@@ -157,7 +157,7 @@ impl Scan<'_> {
         Ok(Some(visit(Scanned::Record { at, record, body: Some(Body::from(body)) })))
     }
 
-    /// Finds the first record at or after `from`. Returns its offset, and the end of the nonzero bytes from `at` on.
+    /// Finds the first record at or after `from`. Returns the offset of the record, and the value of [`End::used`].
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
         let (mut position, mut used) = (at, at);

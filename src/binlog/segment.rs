@@ -108,7 +108,7 @@ impl Beginning {
         let version = |at| Some(u32::from_le_bytes(*bytes.get(at..)?.strip_prefix(MAGIC)?.first_chunk()?));
         match version(0).filter(|_| version(COPY) != Some(VERSION)) {
             Some(version) if version != VERSION && (1..VERSION_LIMIT).contains(&version) => Beginning::Version(version),
-            // If only the first copy has another version, both copies are damaged.
+            // If the second copy has the current version, both copies are damaged, whatever version the first one has.
             _ => Beginning::Nothing,
         }
     }

@@ -23,7 +23,7 @@ const SLOW: Duration = Duration::from_millis(2);
 const SYNC_BOUNDS: [u64; 12] =
     [MS / 10, MS / 4, MS / 2, MS, MS * 5 / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 1000 * MS];
 const MS: u64 = 1_000_000;
-/// Maximum number of attempts by [`Wal::reserve`] to shrink the log. Some attempts fill only one small segment.
+/// Maximum number of attempts by [`Wal::reserve`] to shrink the log. Some rewrite only what fits into a small segment.
 const ROUNDS: usize = 64;
 
 /// Accesses the journal and the engine, which are protected by a single lock.

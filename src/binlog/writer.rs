@@ -141,7 +141,7 @@ impl Writer {
         if let Some(mut left) = self.current.replace(next) {
             left.end = end;
             self.left.push(left);
-            // If a power failure loses part of this segment, all later segments are unusable, so sync in every mode.
+            // If a power failure loses part of the old segment, all later segments are unusable, so sync in every mode.
             self.demanded = self.demanded.max(end);
         }
     }
@@ -233,7 +233,7 @@ impl Writer {
         self.pending.iter().map(|piece| (piece.bytes.len() - header_size(piece)) as u64).sum()
     }
 
-    /// Writes all records that are not durable to a new segment. After an error, the records remain pending.
+    /// Writes to a new segment all records that are not durable. After an error, the records remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, offset: 0, bytes, end }));
         let number = header.cuts[0].segment;

@@ -159,7 +159,7 @@ impl Journal {
         false
     }
 
-    /// Returns `true` if the oldest segment must be removed, even if the log has no space to rewrite its live items.
+    /// Returns `true` if the oldest segment must be removed. Its live items might not fit into the existing segments.
     pub fn must_remove(&self) -> bool {
         self.segments.len() > 1 && self.debt() > 0
     }
