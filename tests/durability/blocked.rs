@@ -177,8 +177,8 @@ fn body(writer: usize, number: usize, length: usize) -> Vec<u8> {
     body
 }
 
-/// Sends a put for each body, all in one write. While `deletes` contains further jobs, a delete of the next one follows
-/// each put. Returns the IDs of the new jobs in the order of the replies.
+/// Sends a put for each body, all in one write. After each put, also sends a delete of the next job in `deletes`, as
+/// long as jobs remain in this list. Returns the IDs of the new jobs in the order of the replies.
 fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64> {
     let mut text = Vec::new();
     for (place, body) in bodies.iter().enumerate() {
@@ -248,7 +248,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     gate.wait_until_blocking();
     let done = beside(move || {
         bystand(&mut bystander, ready);
-        // Repeats the commands, because other data may have been pending during the first pass.
+        // Repeats the commands, because the writers' commands may still have been arriving during the first pass.
         bystand(&mut bystander, ready);
     });
     let answered = done.recv_timeout(PATIENCE);

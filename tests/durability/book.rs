@@ -188,7 +188,7 @@ impl Book {
         self.ended_now.push(id);
     }
 
-    /// Returns the buried jobs in the order of burying. Only one client may bury jobs of the tube.
+    /// Returns buried jobs in the order in which they were buried. Only one client may bury jobs of the tube.
     pub fn buried(&self, tube: usize) -> Vec<u64> {
         let last = |entry: &Entry| entry.looks.back().cloned().expect("a possible state");
         let mine = self.jobs.iter().filter(|(_, entry)| entry.tube == tube && last(entry).states == BURIED);
@@ -197,7 +197,8 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Searches the tube for a job with a single possible [`Look`] that has the bit set `states`. Returns the job's ID.
+    /// Searches the tube for a job with only one possible [`Look`], whose [`Look::states`] must equal `states`. Returns
+    /// the job's ID.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)

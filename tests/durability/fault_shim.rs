@@ -1,8 +1,8 @@
-//! A shared library for `LD_PRELOAD` that makes a program's calls on files fail in ways that a kernel permits.
+//! A shared library for `LD_PRELOAD` that makes a program's file operations fail in ways that a kernel permits.
 //!
 //! The test compiles this file separately; it is not part of any crate. In the directory that the environment variable
-//! `FAULT_CALLS` names, every second call fails with EINTR, and the other reads and writes process only half of the
-//! bytes. Syncs of the directory that `FAULT_SYNC` names fail.
+//! `FAULT_CALLS` names, every second call fails with EINTR, and reads and writes that do not fail transfer only half of
+//! the bytes. Syncs of the directory that `FAULT_SYNC` names fail.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;

@@ -115,7 +115,7 @@ fn describe(client: &mut Client, ids: &[u64]) -> BTreeMap<u64, Described> {
     ids.iter().filter_map(one).collect()
 }
 
-/// Creates a binlog of beanstalkd with random operations and one restart. Returns the final description of each job.
+/// Lets beanstalkd create a binlog with random operations and one restart. Returns the final description of each job.
 fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     println!("seed {seed}");
     let (mut random, mut ids) = (Random::new(seed), Vec::new());
@@ -251,7 +251,7 @@ fn jobs_in_every_state_and_file_are_imported() {
         assert!(take(&mut client, id));
         client.bury(id, 0).expect("a job to bury");
     }
-    // After a restart with default settings, beanstalkd fails to read the largest jobs from its binlog.
+    // After a restart with default settings, beanstalkd itself would fail to read the largest of these jobs.
     let unmoved = every_state(&mut client, &[0, 30, 65_533, 65_534, 65_535]);
     jobs.extend(describe(&mut client, &[unmoved, order.clone()].concat()));
     without_holder(&mut jobs, "0");

@@ -225,7 +225,7 @@ fn meet(book: &mut Book, id: u64, facts: &str, body: &[u8]) {
     book.met(id, tube, body, state, number("pri"), counts);
 }
 
-/// Checks the first buried job of each tube, because a restart must preserve the order of burying.
+/// Checks the first buried job of each tube, because a restart must preserve the order in which jobs were buried.
 fn first_buried(stream: &TcpStream, book: &mut Book) {
     for tube in 0..WORKERS {
         let answers = ask(stream, &[format!("use {}", tube_name(tube)), "peek-buried".to_owned()]);

@@ -176,7 +176,7 @@ fn without_syncs_only_completed_files_are_synced() {
     }
     wait_until("completed segments are synced", || controls.syncs() > before);
     let segments = 2 + 20 * few * (BODY + 200) / SEGMENT;
-    // The server syncs a segment when the segment is complete and before the segment is removed. It also syncs the log
-    // before it removes an older segment. The test permits four syncs per segment.
+    // The server syncs each segment when the segment is complete, and again before it removes the segment. Before each
+    // removal, it also syncs the rest of the log. The test permits four syncs per segment.
     assert!(controls.syncs() - before <= 4 * segments, "{} syncs of {segments} segments", controls.syncs() - before);
 }

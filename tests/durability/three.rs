@@ -52,7 +52,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     let mut runner = Workq::connect(&daemon)?;
     runner.send(&format!("run {} q7 9000 900000 4\r\nbody\r\n", ids[7]))?;
     wait_until("the job exists", || client.inspect(&ids[7], "state").expect("a reply").is_some());
-    // Restarts several times, because each recovery must store the jobs completely again.
+    // Restarts several times, because a recovered queue must survive further restarts with all properties of its jobs.
     let mut leased = None;
     for _ in 0..3 {
         daemon = restart(&home, daemon, &options);
@@ -76,7 +76,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
             break;
         }
     }
-    // The lease expires while no server runs.
+    // The time to live of job 1 and the lease of job 2 expire while no server runs, unless they have expired before.
     crash(daemon);
     std::thread::sleep(Duration::from_millis(2100).saturating_sub(added.elapsed()));
     let daemon = home.start(&options);
@@ -234,7 +234,7 @@ struct Site<'a> {
     round: usize,
 }
 
-/// The shortest time to run of the jobs. After this time, another worker can receive a reserved job.
+/// The shortest time to run of any job. After this time, another worker can receive a reserved job.
 const HELD: Duration = Duration::from_secs(5);
 
 /// Producers pause when this many jobs are unfinished.
