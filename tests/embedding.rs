@@ -1,7 +1,7 @@
 //! Tests the library as other programs use it: an embedded queue, its client, and the manual clock.
 //!
-//! Owns the tests of the promises in the crate's documentation. Must not test replies in detail, which
-//! `tests/conversations` does.
+//! Owns the tests of the promises in the crate's documentation. Must not test replies in detail, because
+//! `tests/conversations` tests them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -201,7 +201,7 @@ fn run_advises_the_right_address() {
 }
 
 /// `make test` starts each test program by name, and must exclude the same programs as `cargo test`. With `STATIC=1`,
-/// `make test` must run only the test programs that start the program.
+/// `make test` must run only the test programs that start the beanpole program.
 #[test]
 fn make_test_runs_what_cargo_test_runs() {
     let manifest = fs::read_to_string("Cargo.toml").expect("a manifest");

@@ -162,7 +162,7 @@ fn reloading_the_access_file_leaks_no_memory() {
     std::fs::write(&path, &right).expect("a file");
     let daemon = Daemon::start(&["-t", "2", "--access", path.to_str().expect("a name")]);
     let growth = Growth::begin(&daemon);
-    // In a damaged access file, many invalid lines follow the original contents.
+    // The damaged access file consists of the original lines, followed by many invalid lines.
     let wrong = right.clone() + &"half a line\n".repeat(100_000);
     for round in 1..=10 {
         for (text, answer) in [(&wrong, "keeping the previous"), (&right, "configuration files reloaded")] {

@@ -114,8 +114,8 @@ fn a_binlog_with_such_names_is_exported_and_imported() {
     assert!(ended.out.contains("\"tube\":\"My::Func\"") && ended.out.contains("\"tube-base64\":\"/w==\""));
 }
 
-/// Simulates a server that lists a tube but refuses its name in commands. beanstalkd and older versions of beanpole
-/// refuse such names.
+/// Simulates a server that lists a tube but refuses the tube's name in commands. beanstalkd and older versions of
+/// beanpole refuse names such as `My::Func`.
 #[test]
 fn a_refused_tube_name_does_not_hide_other_tubes() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {

@@ -35,7 +35,7 @@ pub fn fill(mut stream: TcpStream) {
         "reserve-job 8\r\nfail 8 5 7\r\nno host\r\nreserve-job 8\r\nfail 8 5 8\r\nno route\r\n".to_owned(),
         put("mail", "5 0 60 1", "\r\ni"),
         "reserve-job 9\r\nfail 9 5 7\r\nrefus\u{e9}!\r\n".to_owned(),
-        // A group with one ended and one remaining member, and jobs that wait for the group.
+        // A group with one deleted and one remaining member, and jobs that wait for the group.
         put("parts", "5 0 60 1 grp:batch", "\r\nj"),
         put("parts", "5 0 60 1 grp:batch", "\r\nk"),
         put("whole", "5 100011 60 1 aft:batch grp:next", "\r\nl"),
@@ -54,8 +54,8 @@ pub fn fill(mut stream: TcpStream) {
     assert_eq!(refused, None, "{replies:?}");
 }
 
-/// Returns the lines of an export without the fields that an import does not preserve. A constant replaces each large
-/// number.
+/// Returns the lines of an export without the fields that an import does not preserve. Replaces each large number with
+/// the word `long`.
 pub fn fields(export: &str) -> Vec<String> {
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
     let field = |field: &str| {

@@ -38,7 +38,7 @@ use nix::sys::signal::kill;
 pub use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, Pid, SysconfVar};
 
-/// Returns the program under test, which the environment variable `BEANPOLE_PROGRAM` can replace.
+/// Returns the path of the program under test. The environment variable `BEANPOLE_PROGRAM` overrides the default path.
 pub fn program() -> PathBuf {
     std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_beanpole").into()).into()
 }

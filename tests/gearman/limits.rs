@@ -51,7 +51,7 @@ const WORKERS: [Worker; 4] = [
 /// Returns the number of seconds after which another worker must get the job, or `None` without a time limit.
 fn limit(producer: &Producer, worker: &Worker, death: Death, lease_limit: u64) -> Option<u64> {
     match (worker.1, death) {
-        // Only the time limit ends a Workq lease. The state of the connection has no effect.
+        // The lease of a dead Workq worker ends only when the time limit expires. The connection's state has no effect.
         (Wire::Workq, _) => Some(producer.3.unwrap_or(lease_limit)),
         (_, Closed) => Some(0),
         (_, Silent) => producer.3.into_iter().chain(worker.4).min(),

@@ -251,7 +251,8 @@ fn many_clients_flood() {
     calm(&flooded.daemon);
 }
 
-/// A long flood must not increase the delay that another client's later flood causes for the remaining clients.
+/// After a long flood has ended, a flood from another client must not delay other clients longer than without the first
+/// flood.
 #[test]
 fn one_client_floods_for_long() {
     let mut flooded = Flooded::start();

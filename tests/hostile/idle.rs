@@ -42,7 +42,7 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     waits.send("watch work\r\nreserve\r\n");
     waits.expect("WATCHING 2");
     let (mut sleeps, mut submits) = (gearman(), gearman());
-    // One connection sends CAN_DO with the function f and PRE_SLEEP. The other sends SUBMIT_JOB with the function g.
+    // One client sends CAN_DO for the function f, and then PRE_SLEEP. The other sends SUBMIT_JOB for the function g.
     sleeps.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x04\0\0\0\0").expect("a connection");
     submits.write_all(b"\0REQ\0\0\0\x07\0\0\0\x05g\0u\0x").expect("a connection");
     // Waits until three later clients have been dropped in sequence. By then, the first clients, except the one that

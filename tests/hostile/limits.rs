@@ -178,7 +178,7 @@ fn more_connections_than_files() {
 #[test]
 fn hardly_any_files() {
     for files in [14, 16, 20, 40] {
-        // Descriptors that this test inherited also count, for example those of a job server of make.
+        // Descriptors that this test inherited also count, for example those of make's jobserver.
         let inherited = "$(($(ls /proc/self/fd | wc -l) - 4))";
         let script = format!("ulimit -n $(({files} + {inherited})); exec \"$0\" \"$@\"");
         let daemon = Daemon::spawn(shell(&script, &["-p", "0", "-t", "1"]));

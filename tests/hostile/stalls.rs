@@ -71,7 +71,8 @@ fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
     }
 }
 
-/// The holder of the job is also the first waiting client. It must get the expired job back as a new reservation.
+/// The holder of the job is also the first waiting client. When its reservation expires, it must get the job again, as
+/// a new reservation.
 #[test]
 fn a_stall_past_the_deadline_of_the_first_waiting_holder() {
     play(over, |daemon, ttr| {
@@ -90,8 +91,8 @@ fn a_stall_past_the_deadline_of_the_first_waiting_holder() {
     });
 }
 
-/// Another client is the first waiting client and must get the expired job. The holder must continue to wait without a
-/// warning.
+/// Another client is the first waiting client, and must get the job when the holder's reservation expires. The holder
+/// must continue to wait without a warning.
 #[test]
 fn a_stall_past_the_deadline_of_a_holder_that_waits_behind_others() {
     play(over, |daemon, ttr| {
@@ -161,7 +162,7 @@ fn a_stall_past_many_deadlines() {
         (0..MANY).for_each(|_| assert!(crowd.line().starts_with("INSERTED ")));
         crowd.send("reserve\r\n".repeat(MANY));
         (0..MANY).for_each(|_| assert_eq!(crowd.job().1, b"x"));
-        // The holders reserve their jobs last, so these jobs expire after all other jobs.
+        // The holders reserve their jobs last, so these reservations expire after all others.
         let mut holders: Vec<(Wire, u64)> = (0..HOLDERS).map(|_| holder(daemon, ttr)).collect();
         for (holder, _) in &mut holders {
             holder.ask("watch b", "WATCHING 2");

@@ -17,8 +17,8 @@ const JOBS: usize = 7;
 /// Pairs of body sizes in bytes. The server copies small bodies into replies. Replies share large bodies with the job.
 const SIZES: [[usize; 2]; 3] = [[4000, 3000], [60_000, 50_000], [5000, 100]];
 
-/// Maximum memory for several clients that do not read, in bytes. The replies of a client are limited to 1 MiB plus the
-/// replies to one batch of commands and the overhead of growing buffers.
+/// Maximum memory for several clients that do not read, in bytes. The unsent replies to a client are limited to 1 MiB,
+/// plus the replies to one batch of commands and the overhead of growing buffers.
 const BOUND: u64 = 24 << 20;
 
 /// Puts jobs with bodies of alternating sizes. Returns the reply to a `peek` of each job.
@@ -210,8 +210,8 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
     let body = vec![b'x'; BODY];
     let mut producer = Wire::to(&daemon);
     let mut slow: Vec<TcpStream> = Vec::new();
-    // On a slow machine, memory might never be exhausted, because the server drops clients that have not read for a
-    // second.
+    // Stops after 20 clients, because on a slow machine, memory might never be exhausted: the server drops clients that
+    // have not read for a second.
     while slow.len() < 20 {
         producer.send(format!("put 0 0 60 {BODY}\r\n"));
         producer.send(&body);
@@ -253,7 +253,7 @@ fn unread_long_lists_are_charged() {
     (0..TUBES).for_each(|number| assert_eq!(operator.line(), format!("WATCHING {}", number + 2)));
     let length = 4 + "- default\n".len() + TUBES * 203;
     let mut readers = Vec::new();
-    // On a slow machine, memory might never be exhausted, because the server drops clients that do not read.
+    // Stops after 20 clients, because on a slow machine, the server might drop clients before memory is exhausted.
     while readers.len() < 20 {
         let mut reader = narrow(&daemon);
         reader.write_all(b"list-tubes\r\n").expect("an open connection");

@@ -84,7 +84,7 @@ fn documented_options_exist() {
             || FOREIGN.contains(&option)
     };
     let mut problems = Vec::new();
-    // The documents in `benches/` describe the options of other programs, the judge and the benchmarks.
+    // The documents in `benches/` describe options of programs other than beanpole, such as the judge.
     for document in DOCUMENTS.into_iter().filter(|document| !document.starts_with("benches/")) {
         for code in code(&read(document)).iter().filter(|code| code.starts_with("--")) {
             let unknown = code.split(' ').next().filter(|option| !exists(option));

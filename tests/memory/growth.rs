@@ -54,7 +54,7 @@ impl Growth<'_> {
         wait_until("their memory is released", || self.daemon.rss() <= self.resident + STAYS);
     }
 
-    // The tests of TLS include this file, but do not use this method.
+    // The TLS tests include this file, but do not use this method.
     #[allow(dead_code)]
     /// Checks that resident memory has never exceeded its initial value by more than [`BEYOND`].
     pub fn check_peak(self, what: &str) {

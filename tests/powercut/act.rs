@@ -147,7 +147,7 @@ impl Act {
         }
     }
 
-    /// Returns the existing job with which the server joins this submission, if any.
+    /// Returns the existing job that this submission joins, if any.
     fn joins<'a>(&self, book: &'a Book) -> Option<(&'a String, &'a Job)> {
         match self {
             Act::Submit { function, unique, .. } if !unique.is_empty() => {
@@ -473,7 +473,7 @@ fn reserved(book: &Book, key: &str) -> std::result::Result<Vec<Change>, String> 
     }
 }
 
-/// Returns the changes of a failed attempt, for which the log has up to three records.
+/// Returns the changes that a failed attempt makes. The log contains up to three records for these changes.
 fn failed(book: &Book, key: &str, pri: u32, reason: &str) -> Vec<Change> {
     let owned = || key.to_owned();
     let mut changes =

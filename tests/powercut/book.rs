@@ -1,7 +1,7 @@
 //! The state that a queue must have after each change, as far as clients can observe the state.
 //!
-//! Owns the facts about jobs that the reference model lacks: protocols, bodies, and results of Workq. The reference
-//! model contains the rules of the queue, and also predicts the replies of the simulated server in tests/sim. Must not
+//! Owns the facts about jobs that the reference model lacks: protocols, bodies, and Workq results. The reference model
+//! contains the rules of the queue, and also predicts the replies of the simulated server in tests/sim. Must not
 //! communicate with a server.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use crate::tags::{settings_of, tags_of};
 /// The client that executes all beanstalk and Gearman commands.
 const CLIENT: ClientId = ClientId(1);
 
-/// The client that holds the leases of Workq, which survive a restart.
+/// The client that holds the Workq leases, which survive a restart.
 const LEASER: ClientId = ClientId(2);
 
 /// The properties with which a job was put, and facts that the reference model lacks.
@@ -27,7 +27,7 @@ pub struct Job {
     pub pri: u32,
     pub delay: u64,
     pub ttr: u64,
-    /// The unique name within the function, or an empty string.
+    /// The unique ID of a Gearman job within its function, or an empty string.
     pub unique: String,
     /// `true` if the job exists only until all clients that wait for it have disconnected.
     pub volatile: bool,
