@@ -20,7 +20,7 @@ pub struct View {
     /// counts as ready.
     state: char,
     /// In nanoseconds, the end of the delay or the lease, or the next run of a schedule. For a buried job, its position
-    /// in the order of burying.
+    /// in the order of burial.
     due: u64,
     history: [u32; 5],
     body: Vec<u8>,

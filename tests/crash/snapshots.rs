@@ -19,7 +19,7 @@ struct Standing {
     pri: u32,
     delay: u64,
     state: State,
-    /// The end of the delay or the lease, the next run of a schedule, or the position in the order of burying.
+    /// The end of the delay or the lease, the next run of a schedule, or the position in the order of burial.
     due: Time,
     history: [u32; 5],
     fails: u8,

@@ -34,7 +34,7 @@ pub struct Store {
     pub(in crate::engine) origins: Origins,
     pub(in crate::engine) schedules: Schedules,
     pub(in crate::engine) last_id: u64,
-    /// The last assigned rank in the order of burying.
+    /// The last assigned rank in the order of burial.
     pub(in crate::engine) last_bury: u64,
     pub(in crate::engine) counts: JobCounts,
     pub(in crate::engine) oldest: OldestIds,

@@ -12,7 +12,7 @@ use crate::engine::{Engine, NOBODY};
 pub struct MovedJob<'a> {
     pub pri: Priority,
     pub delay: Span,
-    /// When the delay expires, or a buried job's rank in the order of burying.
+    /// When the delay expires, or a buried job's rank in the order of burial.
     pub due: Time,
     pub state: State,
     pub dead_from: Option<&'a [u8]>,

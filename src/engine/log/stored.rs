@@ -24,7 +24,7 @@ pub struct StoredJob<'a> {
     pub created: Time,
     /// In the log, only leased jobs are reserved, because no other reservation survives a restart.
     pub state: State,
-    /// When the delay or lease expires, or a buried job's rank in the order of burying.
+    /// When the delay or lease expires, or a buried job's rank in the order of burial.
     pub due: Time,
     pub history: History,
     pub fails: u8,

@@ -242,7 +242,7 @@ impl Engine {
     /// The `origin` is [`NIL`] except for dead letters.
     pub(in crate::engine) fn move_unchanged(&mut self, slot: u32, to: u32, origin: u32) {
         let position = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
-            // In the new tube, the job is the last in the order of burying.
+            // In the new tube, the job is the last in the order of burial.
             self.store.last_bury += 1;
             Time::from_nanos(self.store.last_bury)
         });
