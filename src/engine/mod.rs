@@ -251,7 +251,7 @@ impl Engine {
     }
 
     /// Returns the bytes used on behalf of clients. Removed bodies that replies still share count as buffers. Freed
-    /// memory that only jobs or bodies of the same size can reuse counts as used, except for the first 8 MiB.
+    /// memory counts as used if only jobs or bodies of the same size can reuse it, except for the first 8 MiB.
     pub fn memory(&self) -> Account {
         Account {
             jobs: self.store.memory(),

@@ -24,7 +24,7 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Completes a job even if its lease is overdue: ending the lease first might hand the job to another client.
+    /// Completes a job even if its lease has expired: ending the lease first might hand the job to another client.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -63,7 +63,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Needs a reserved job with a try limit or, if durable with `Tell`, a dead-letter tube. Otherwise returns `false`.
+    /// Returns `false` unless the job is reserved and has a try limit or (if durable with `Tell`) a dead-letter tube.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();
@@ -111,7 +111,7 @@ impl Engine {
 
     pub(in crate::engine) fn complete_deleted(&mut self, slot: u32, now: Time) {
         let done = || Outcome::Done(Body::default());
-        // Without space for the outcome, remove the job. Nothing is lost, because the result is empty.
+        // If there is no space for the outcome, remove the job. Nothing is lost, because the result is empty.
         if self.conclude(slot, done(), now).is_err() {
             self.remove_job(slot, done());
         }
@@ -343,7 +343,7 @@ impl Engine {
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// The holder keeps a reserved job. Returns `false` if the job is missing, finished, or reserved without `Tell`.
+    /// A reserved job stays reserved. Returns `false` if the job is missing, finished, or reserved without `Tell`.
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return false };
         let job = self.store.jobs.get(slot);

@@ -1,5 +1,5 @@
-//! Dedup keys: lookup, the effect of a duplicate on the existing job, and keys that outlive their jobs. Until a key
-//! that has outlived its job expires, the tube accepts no other job with the key. Must not create jobs.
+//! Dedup keys: lookup, the effect of a duplicate on the existing job, and keys that outlive their jobs. The tube
+//! accepts no other job with such a key until the key expires. Must not create jobs.
 //! Enforces promises P26 and P27 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
@@ -149,7 +149,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Prefers jobs that are not buried. Checks few extras, because a list of schedules calls this method many times.
+    /// Prefers jobs that are not buried. Checks few extras, because listing schedules calls this method many times.
     pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
         let key = DedupKey::Name(name.clone());
         let is_live = |job: &Job| job.tube == tube && job.state() != State::Buried;
@@ -326,7 +326,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Keys, self.store.ended_keys.next_end());
     }
 
-    /// Leaves the highest bit to [`EndedKey::is_logged`].
+    /// Leaves the highest bit free for [`EndedKey::is_logged`].
     fn hash_key(&self, tube: &[u8], key: &Name) -> u32 {
         let mut hasher = self.tubes.hasher.clone();
         hasher.write(tube);

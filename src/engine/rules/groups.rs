@@ -12,7 +12,7 @@ impl Engine {
         self.store.groups.find(name, self.tubes.hash(name.key()))
     }
 
-    /// Creates the group if necessary. A new group does not affect jobs up to the ID `last`.
+    /// Creates the group if necessary. A new group does not affect jobs with IDs up to `last`.
     fn open_group(&mut self, name: &Name, last: u64) -> u32 {
         if let Some(number) = self.find_group(name) {
             return number;
@@ -144,7 +144,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// If `now` is `None`, the next tick ends a delay that is over.
+    /// If `now` is `None`, the next tick ends a delay that has expired.
     pub(in crate::engine) fn release_held(&mut self, slot: u32, now: Option<Time>) {
         let job = self.store.jobs.get(slot);
         let due = now.map_or(Time::NEVER, |now| now + job.delay()).min(job.created + job.delay());

@@ -320,7 +320,7 @@ impl Engine {
         if self.catch_up(client, now) == Progress::More {
             return Progress::More;
         }
-        // `catch_up` may have assigned this client a job whose reservation has expired.
+        // `catch_up` may have ended an expired reservation, and assigned the job to this client again.
         let state = &mut self.clients[client];
         let Some(mut search) = state.search.take() else {
             state.queued = false;

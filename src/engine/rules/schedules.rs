@@ -95,7 +95,7 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Returns the number of copies put and of runs skipped since the server started, and of schedules that are late.
+    /// Returns the numbers of copies put and runs skipped since startup, and of schedules whose last run was skipped.
     pub fn schedule_counts(&self) -> [u64; 3] {
         [self.store.schedules.total.0, self.store.schedules.total.1, self.store.schedules.late as u64]
     }

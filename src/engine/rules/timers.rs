@@ -1,4 +1,4 @@
-//! Timed events: deadline warnings, repeated notifications, schedule runs, and ends of delays, pauses, rate windows,
+//! Timed events: deadline warnings, repeated notifications, schedule runs, and expiry of delays, pauses, rate windows,
 //! reservations, times to live, kept keys and waits. Must not decide what happens to a job, or which client gets a job.
 //! Enforces promises P8 and P9 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
@@ -49,7 +49,7 @@ impl Engine {
         }
         let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         let opens = tube.rules.as_ref().map_or(Time::NEVER, |rules| rules.opens());
-        // If a delay and the pause end together, end the delay first, so that its job competes for the waiting clients.
+        // If a delay expires as the pause ends, end the delay first, so that its job competes for the waiting clients.
         match tube.delayed.first() {
             Some(((due, _), slot)) if due <= pause.min(opens) => self.transfer(slot, Cause::Due),
             _ if opens <= pause => self.reopen(number),
@@ -58,7 +58,7 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Ends overdue reservations. Requests call this method first, because a tick processes only one event.
+    /// Ends expired reservations. Requests call this method first, because a tick processes only one event.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {
@@ -72,7 +72,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the job's slot if the client holds the job. A reservation that is overdue does not count.
+    /// Returns the job's slot if the client holds the job. An expired reservation does not count.
     pub(in crate::engine) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
         let _ = self.catch_up(client, now);
         let slot = self.store.jobs.find(id)?;

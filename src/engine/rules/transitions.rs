@@ -255,7 +255,7 @@ impl Engine {
         bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
     }
 
-    /// Like [`Engine::may_move_lane`], but returns `false` if a current or ended job of `tube` has the same dedup key.
+    /// Like [`Engine::may_move_lane`], but also `false` if a current or ended job of `tube` has the same dedup key.
     pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
         if !self.may_move_lane(slot, tube) {
             return false;

@@ -6,7 +6,7 @@ use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST};
 
 impl Engine {
-    /// Refuses a new tube at a limit or if `client` created more tubes than are available, so that no client takes all.
+    /// Refuses a new tube at a limit, or if `client` has opened more tubes than remain, so that no client can take all.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
@@ -44,7 +44,7 @@ impl Engine {
             self.agenda.steps.take(TUBE);
             self.tubes.paused.remove(&number);
             if let Some(name) = paused {
-                // The log must not apply the pause to a later tube with this name.
+                // Replaying the log must not apply the pause to a later tube with this name.
                 self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
             }
             self.agenda.deadlines.set(TimerKey::Tube(number), Time::NEVER);

@@ -51,7 +51,7 @@ pub struct GiveBack {
 }
 
 impl Engine {
-    /// Even if `timeout` is 0, delivers the result in an event if the client watches many tubes or no steps are left.
+    /// If the client watches many tubes or no steps are left, delivers the result in an event, even if `timeout` is 0.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -102,7 +102,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Other clients may not know of further jobs in the tube of the notification or of the job, so serve both.
+            // Other clients may not know of further jobs in the notification's tube or the job's tube, so serve both.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -137,7 +137,7 @@ impl Engine {
     /// Returns `true` if a job is available now. A client that watches many tubes may receive an event instead.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.clients.mark_worker(client);
-        // If the step budget runs out, [`Engine::tick`] ends the remaining overdue reservations.
+        // If the step budget runs out, [`Engine::tick`] ends the remaining expired reservations.
         let _ = self.catch_up(client, now);
         let idle_state = self.clients[client].idle_state;
         self.become_active(client);
@@ -285,8 +285,8 @@ impl Engine {
             }
             return Progress::Done;
         }
-        // The last job, which has been checked, replaces a removed job, so iterate backwards. If other reservations
-        // have ended since the last call, start again.
+        // Removing a job moves the last job, which has already been checked, to its position, so iterate backwards. If
+        // other reservations have ended since the last call, start again.
         let same = position.filter(|position| position.held == held.len());
         let mut at = same.map_or(held.len(), |position| position.at);
         while at > 0 {

@@ -16,7 +16,7 @@ pub struct Submitted {
 pub struct Tags {
     /// `None` means the tube that the client uses.
     pub tube: Option<Box<[u8]>>,
-    /// The recurrence of a schedule, for [`Recurrence::parse`](crate::engine::Recurrence::parse).
+    /// The recurrence of a schedule, in the format of [`Recurrence::parse`](crate::engine::Recurrence::parse).
     pub recurs: Option<Name>,
     /// For a schedule, the options of its copies.
     pub options: JobOptions,

@@ -147,7 +147,7 @@ impl Engine {
         tube.sleepers -= u32::from(reserve_policy == ReservePolicy::Notified);
         if let IdleState::Notified(tube) = idle_state {
             if tube == number {
-                // The tube may be closed, and its number reused.
+                // The tube may be closed below, and its number may be reused.
                 self.clients[client].idle_state = IdleState::Notified(NIL);
             }
             // Perhaps only this client was notified of a job in the tube, so notify another client.
@@ -246,7 +246,7 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Does nothing if a client uses or watches the tube, or if any of its jobs is neither buried nor finished.
+    /// Does nothing if a client uses or watches the tube, or if any job of the tube is neither buried nor finished.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -327,7 +327,7 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    /// Returns the length in bytes of the names in the replaced settings, or `None` if there were no settings.
+    /// Returns the total length in bytes of the names in the replaced settings, or `None` if there were no settings.
     pub(in crate::engine) fn replace_settings(&mut self, number: u32, settings: TubeSettings) -> Option<usize> {
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
         self.tubes.set(number, settings);
@@ -355,7 +355,7 @@ impl Engine {
         self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
     }
 
-    /// Returns the number of the tube, and the length in bytes of the names in the replaced settings.
+    /// Returns the number of the tube, and the total length in bytes of the names in the replaced settings.
     pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
         let number = self.open_tube_unlimited(name);
         (number, self.replace_settings(number, settings))
