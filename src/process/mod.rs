@@ -1,4 +1,4 @@
-//! The program's process, outside the library: memory, standard files, parent, background mode, and role in a cluster.
+//! The program's process, outside the library: memory, standard streams, parent, background mode and role in a cluster.
 
 pub mod allocator;
 pub mod parent;
@@ -7,16 +7,16 @@ pub mod standby;
 #[cfg(target_os = "linux")]
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 
-/// The C library calls this function before it starts Rust's runtime, which aborts if a standard file is closed and
-/// /dev/null is missing, as in a minimal container. If a standard file stayed closed, the first socket or binlog file
-/// would get the number of the standard file, and would receive log lines.
+/// The C library calls this function before it starts Rust's runtime, which aborts if a standard stream is closed and
+/// /dev/null is missing, as in a minimal container. If a standard stream stayed closed, the first socket or binlog file
+/// would get the descriptor number of that stream, and would receive log lines.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 #[used]
 #[link_section = ".init_array"]
 static BEFORE_MAIN: extern "C" fn() = fill;
 
-/// Replaces each closed standard file. Writing to a closed stdout still fails, so that a subcommand does not delete a
+/// Replaces each closed standard stream. Writing to a closed stdout still fails, so that a subcommand does not delete a
 /// job that it could not print.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]

@@ -45,7 +45,7 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// Replaces the standard files with /dev/null. With `keeps_stderr`, does not replace stderr. Notifies the parent.
+    /// Redirects the standard streams to /dev/null. With `keeps_stderr`, does not redirect stderr. Notifies the parent.
     pub fn announce(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
@@ -104,7 +104,7 @@ impl ReadyFile {
         Ok(ReadyFile(number))
     }
 
-    /// Writes `names`. Closes the file, unless it is a standard file.
+    /// Writes `names`. Closes the file, unless it is a standard stream.
     #[allow(unsafe_code)]
     pub fn announce(self, names: &[String]) -> io::Result<()> {
         // SAFETY: [`ReadyFile::claim`] has checked that the file is open, and no other code uses the file.
@@ -120,7 +120,7 @@ impl ReadyFile {
 pub struct PortFile(FileEntry);
 
 impl PortFile {
-    /// Replaces the file in one step, so readers never see an incomplete file.
+    /// Replaces the file atomically, so readers never see an incomplete file.
     pub fn write(path: &Path, address: Option<SocketAddr>) -> io::Result<PortFile> {
         let port = address.map(|address| address.port());
         let port = port.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the server has no TCP port"))?;
@@ -141,13 +141,13 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// Must be called at startup, because the kernel assigns another parent when the original parent ends.
+    /// Must be called at startup, because the kernel assigns another parent when the original parent exits.
     pub fn find() -> Parent {
         let id = getppid();
         Parent { id, end: system::end_of(id), is_reparented: is_reparented(id) }
     }
 
-    /// Starts a thread that raises SIGTERM when the parent ends.
+    /// Starts a thread that raises SIGTERM when the parent exits.
     pub fn tie(self) -> io::Result<()> {
         std::thread::Builder::new().name("parent".to_owned()).stack_size(64 * 1024).spawn(move || {
             self.wait();
@@ -158,14 +158,14 @@ impl Parent {
     }
 
     fn wait(&self) {
-        // If the parent ID has changed, the original parent has ended.
+        // If the parent ID has changed, the original parent has exited.
         while getppid() == self.id && !self.is_reparented {
             match &self.end {
                 Some(end) => match poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
                     Err(Errno::EINTR) => {}
                     _ => return,
                 },
-                // Linux before 5.3, for example, cannot wait for the end of the parent.
+                // Linux before 5.3, for example, cannot wait for the parent to exit.
                 None => std::thread::sleep(Duration::from_millis(500)),
             }
         }

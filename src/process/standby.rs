@@ -16,7 +16,7 @@ use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::{Handle, Signals};
 
-/// Returns `None` if a signal requests the end of the process. An error consists of an exit code and a message. A
+/// Returns `None` if a signal asks the process to exit. An error consists of an exit code and a message. A
 /// standby ignores SIGHUP under a service manager, or if SIGHUP reloads files of an active server (`reloads`).
 pub fn stand_by(
     cluster: &Cluster,
@@ -191,7 +191,7 @@ pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::
 }
 
 /// Reports that the server will stop. If another server takes over, this process becomes a standby, so the service
-/// manager must not expect the process to end.
+/// manager must not expect the process to exit.
 pub fn leave(active: &Active, switching: &AtomicBool) {
     active.board().note(|figures| figures.role = Role::Closing);
     let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };

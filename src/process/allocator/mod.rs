@@ -24,7 +24,7 @@ const TOP_PAD: i32 = 768 * 1024;
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {
     use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_MXFAST, M_TOP_PAD, M_TRIM_THRESHOLD};
-    // SAFETY: the calls set numbers inside malloc, under its own lock. Unknown or invalid values are ignored.
+    // SAFETY: the calls set parameters of malloc, under its own lock. Unknown or invalid values are ignored.
     unsafe {
         // Larger blocks are mapped separately, and return to the system when freed. The threshold is below the usual
         // size of growing tables and buffers, but above the default limit on body sizes, because mapping bodies would
