@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// The maximum size of a buffer for short replies in bytes. A buffer is freed only when all its bytes have been sent.
-/// Without this limit, a single buffer of a slow client could grow forever.
+/// The usual maximum size of a buffer for short replies in bytes; see [`SLACK`]. A buffer is freed only when all its
+/// bytes have been sent. Without this limit, a single buffer of a slow client could grow forever.
 const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;

@@ -40,7 +40,7 @@ pub struct Request {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     New,
-    /// The permission check continues at this name or job.
+    /// The permission check continues at the name or job with this index.
     Checking(usize),
     Begun,
 }

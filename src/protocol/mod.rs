@@ -175,7 +175,7 @@ pub struct Context<'a> {
     pub log: Option<LogFigures>,
     /// `None` without an access file.
     pub access: Option<&'a mut ClientAccess>,
-    /// Never decreases between two commands.
+    /// Never decreases from one command to the next.
     pub now: Time,
     pub client: ClientId,
     /// `true` if commands must not wait, because the client has half-closed its connection.

@@ -107,13 +107,13 @@ impl<V> SortedPage<V> {
         if self.rows.insert(key, (value, keep())).is_none() {
             self.names += name.len() as u64;
         } else {
-            // The page already contained this tube, which was deleted and created again during the selection.
+            // The page already contained this tube, which was re-created while the page was being collected.
             (self.found, self.found_after) = (self.found - 1, self.found_after - 1);
         }
         true
     }
 
-    /// Ends the selection. Returns the number of items on the page.
+    /// Ends the collection of items. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
         let count = self.rows.len() as u64;
         self.has_more = self.found_after > count;

@@ -19,7 +19,7 @@ pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 /// The log bytes to claim for new tube settings, in addition to the tube names and the bytes that every change needs.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
-/// Returns the maximum size of a job's tags in bytes, in memory and in the binlog.
+/// Returns the maximum size of a job's tags in bytes. The same maximum applies in memory and in the binlog.
 pub fn tags_size(tags: &Tags) -> u64 {
     let groups: usize = tags.options.groups.iter().map(|tag| tag.logged_size()).sum();
     TAGS_OVERHEAD + groups as u64 + tags.options.reason.as_ref().map_or(0, |reason| reason.len() as u64)

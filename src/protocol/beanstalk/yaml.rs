@@ -1,5 +1,5 @@
 //! Replies in YAML format, compatible with beanstalkd 1.13. Some clients compare all statistics of a job or tube, so a
-//! job or tube without extensions has only beanstalkd's keys.
+//! job or tube that uses no extensions has only beanstalkd's keys.
 
 use super::command::PartialList;
 use super::extensions::{tube_settings, Extensions};

@@ -66,7 +66,7 @@ pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if --allow-shutdown is set"),
 ];
 
-/// `line` has no line end. For a valid line, also returns the index of its row in the table.
+/// `line` does not include the line ending. For a valid line, also returns the index of its row in the table.
 pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     let words: Vec<&[u8]> =
         line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).take(MAX_WORDS + 1).collect();

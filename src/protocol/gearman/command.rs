@@ -32,7 +32,7 @@ pub enum Command {
     // Closes the connection without a reply.
     OutOfSync,
     List(ListKind, Cursor),
-    // Ends the worker's reservations of a function, or of all functions if `None`.
+    // Ends the worker's reservations for a function, or for all functions if `None`.
     GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
     Report(JobId, Arc<Report>),
 }

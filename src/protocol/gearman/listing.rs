@@ -72,7 +72,7 @@ fn tubes<const N: usize>(cursor: &mut Cursor, context: &mut Context, out: &mut O
 }
 
 /// With `by_unique`, a line contains only the unique ID. Otherwise, it contains the handle, the number of expired
-/// reservations, a 0 as in gearmand, and 1 for a background job.
+/// reservations, a 0 as in gearmand, and 1 for a background job (otherwise 0).
 fn jobs(by_unique: bool, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let (prefix, access) = (&context.host.facts().handle_prefix, &context.access);
     context.engine.walk_jobs(&mut cursor.next, |engine, job| {

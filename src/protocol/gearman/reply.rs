@@ -102,7 +102,7 @@ pub const MAX_CLIENT_ID: usize = 127;
 /// The maximum length of a host name in bytes. It limits a handle (`H:`, host name, colon, 20 digits) to 63 bytes.
 const MAX_HOST: usize = 40;
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
-/// The maximum length of a line in bytes, including the line end: the size of gearmand's receive buffer.
+/// The maximum length of a line in bytes, including the line ending: the size of gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 
 fn is_special(byte: u8) -> bool {

@@ -143,7 +143,7 @@ impl Decoder {
         }
         match command {
             Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
-            // Without memory for WORK_* data, disconnect the worker, so that its job becomes ready again.
+            // If there is no memory for WORK_* data, disconnect the worker, so that its job becomes ready again.
             _ => self.last(Command::Refused(reply::NO_MEMORY)),
         }
     }

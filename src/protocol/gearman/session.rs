@@ -200,7 +200,7 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     match engine.finish(*client, id, outcome, *now) {
         Ok(()) => *last_exception = Some(id).filter(|_| kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
-            // Without memory for the result, disconnect the worker, so that the job becomes ready again.
+            // If there is no memory for the result, disconnect the worker, so that the job becomes ready again.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }

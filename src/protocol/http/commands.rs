@@ -150,7 +150,7 @@ fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
 
 type JobChange = fn(JobId, &mut Context) -> Result<bool, Refused>;
 
-/// `frees` is `true` if the change needs no binlog space. If `change` returns `false`, the error names `what`.
+/// `frees` is `true` if the change needs no binlog space. If `change` returns `false`, `what` is reported as missing.
 fn change_job(it: &Arguments, frees: bool, what: &'static str, change: JobChange) -> Parsed {
     let id = it.id();
     once(move |context| {
