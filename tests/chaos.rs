@@ -176,6 +176,7 @@ fn few_descriptors(server: &Daemon) {
         let _ = stream.read(&mut [0; 100]);
     }
     drop(streams);
+    wait_until("the server accepts connections again", || account(server).is_some());
 }
 
 #[test]
