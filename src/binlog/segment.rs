@@ -45,7 +45,7 @@ pub struct Header {
     pub synced: LogLocation,
     pub ids: u64,
     pub epoch: u64,
-    /// The last epoch before this segment, or 0 if unknown. Shows whether two servers have continued copies of one log.
+    /// The last epoch before this segment, or 0 if unknown. Shows whether two servers each continued a copy of one log.
     pub before_epoch: u64,
 }
 

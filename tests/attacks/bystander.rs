@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::wire::Wire;
 
-/// The pause between two round trips. It leaves processor time to other processes.
+/// The pause between two round trips. It leaves processor time for other processes.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// The commands that a bystander repeats on its connection.

@@ -61,7 +61,7 @@ fn defined_name(line: &str) -> Option<&str> {
     words.skip_while(|word| !KINDS.contains(word)).find(|word| !KINDS.contains(word))
 }
 
-/// Maps the path of each name that a file re-exports to the path from which the file re-exports the name.
+/// Returns the original path of each re-exported item. The key is the module that re-exports the item, and the name.
 fn reexports(sources: &[Source]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for source in sources {

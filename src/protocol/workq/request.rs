@@ -10,7 +10,7 @@ use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
 /// The maximum length of a line in bytes, including CR LF: the original server's limit for a whole command.
 pub const MAX_LINE: usize = 1_058_576;
-/// The caller passes an incomplete line of at most this many bytes again. The decoder stores longer lines itself.
+/// The decoder leaves an incomplete line of at most this many bytes to the caller, and stores a longer line itself.
 const MAX_REPEATED: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
