@@ -129,8 +129,8 @@ fn the_man_page_has_every_default_and_bound() {
 fn the_man_page_s_numbers_are_correct() {
     let page = read("man/beanpole.8") + &read("man/beanpole-memory.7");
     for figure in [
-        format!("A job counts as its body and {JOB_COST} bytes"),
-        format!("A tube counts as its name and {TUBE_COST} bytes, and {TIMES_COST} more"),
+        format!("A job counts as the size of its body plus {JOB_COST} bytes"),
+        format!("A tube counts as the length of its name plus {TUBE_COST} bytes, and as {TIMES_COST} bytes more"),
         format!("A watched tube counts as {WATCH_COST} bytes"),
         format!("A connection counts as {CONNECTION_COST} bytes"),
         format!("at most {MAX_LINE} bytes long, including its CR LF"),

@@ -22,8 +22,8 @@ const MIN_TTR: i64 = 1_000_000_000;
 pub struct ImportedJob {
     tube: Box<[u8]>,
     body: Body,
-    /// Reserved jobs become ready. If the file with the record of a bury is missing, the position of the job's copy in a
-    /// later file determines the job's rank among the buried jobs.
+    /// Reserved jobs become ready. If the file with the record of a bury is missing, the position of the job's copy in
+    /// a later file determines the job's rank among the buried jobs.
     rest: StoredJob<'static>,
 }
 

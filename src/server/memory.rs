@@ -206,7 +206,7 @@ impl Memory {
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks that the process can grow until the next check, and that a reserve remains. Must not be called concurrently.
+    /// Checks that the process can grow until the next check, with a reserve left. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);

@@ -34,7 +34,7 @@ fn stops(daemon: &Daemon, signal: Signal) {
     assert!(!log.contains("panicked") && !log.contains(" WARN "), "after {signal}:\n{log}");
 }
 
-/// Sends `replies` peek commands for a job with a large body, then `last`. Waits until the server has executed the peeks.
+/// Sends `replies` peek commands for a job with a large body, then `last`. Waits until the server has executed them.
 fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     let mut other = daemon.client();
     assert_eq!(other.put(&vec![b'x'; BODY], 0, 0, 3600).unwrap(), 1);
