@@ -132,8 +132,9 @@ class World:
                     key.data.read()
 
     def down(self, how, random):
-        self.history.append(Mark("down", time.monotonic(), how=how))
-        self.server.end(how, random)
+        mark = Mark("down", time.monotonic(), how=how)
+        self.history.append(mark)
+        mark.how = self.server.end(how, random)
         for connection in list(self.connections.values()):
             self.drop(connection)
 

@@ -26,16 +26,29 @@ class File:
                 self.durable.extend(bytes(offset - len(self.durable)))
         del self.pending[:count]
 
+    def contents(self):
+        """Returns the contents without a power failure."""
+        file = File(self.durable)
+        file.pending = list(self.pending)
+        file.keep(len(file.pending))
+        return bytes(file.durable)
+
+
+def read(directory):
+    """Returns the contents of all files below a directory, by relative path."""
+    found = {}
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, directory)] = file.read()
+    return found
+
 
 class Disk:
     def __init__(self, directory):
         self.directory = directory
-        self.names = {}
-        for folder, _, names in os.walk(directory):
-            for name in names:
-                path = os.path.join(folder, name)
-                with open(path, "rb") as file:
-                    self.names[os.path.relpath(path, directory)] = File(file.read())
+        self.names = {name: File(data) for name, data in read(directory).items()}
         self.durable = dict(self.names)
         self.changes, self.begun = [], {}
 
@@ -63,10 +76,16 @@ class Disk:
             data = file.read()
         at = 0
         while (end := data.find(b"\n", at)) >= 0:
-            kind, path, offset, size, count = data[at:end].decode().split(" ")
-            at = end + 1 + int(count)
+            kind, offset, size, length, count = data[at:end].decode().split(" ")
+            begin = end + 1 + int(length)
+            at = begin + int(count)
             if at <= len(data):
-                self.step(kind, path, int(offset), int(size), data[end + 1:at])
+                path = os.path.normpath(os.fsdecode(data[end + 1:begin]))
+                self.step(kind, path, int(offset), int(size), data[begin:at])
+
+    def matches(self):
+        """Returns `True` if the recorded changes explain the names and the contents of all files in the directory."""
+        return {name: file.contents() for name, file in self.names.items()} == read(self.directory)
 
     def step(self, kind, path, offset, size, data):
         file = self.names.get(path)
@@ -76,7 +95,7 @@ class Disk:
             elif kind == "C":
                 file.pending.append(("T", 0, b""))
         elif kind == "R":
-            self.name("rename", path, None, data.decode())
+            self.name("rename", path, None, os.path.normpath(os.fsdecode(data)))
         elif kind == "U":
             self.name("unlink", path)
         elif kind == "s":

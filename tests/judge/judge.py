@@ -10,7 +10,8 @@ milliseconds (a number), or all (`none`). The default follows from -f and -F in 
 power, stop, full and clock. Without {dir}, the server stores nothing, and the only fault is its clock. {round} is a
 different name in each round, for a server that also stores jobs elsewhere. With {node}, the command is started twice,
 as the nodes a and b of a cluster; a fault ends the active node. --largest limits the bodies; by default, they reach the
-limit that `stats` reports. --tls uses TLS, and accepts any certificate. The exit status is 1 if a promise was broken.
+limit that `stats` reports. --tls uses TLS, and accepts any certificate. The exit status is 1 if a promise was broken,
+and 2 if a fault in LIST cannot be tested.
 """
 
 import argparse
@@ -26,7 +27,7 @@ sys.dont_write_bytecode = True
 
 from clients import World  # noqa: E402
 from history import NEVER, Mark, Op, excerpt  # noqa: E402
-from server import Gone, Server, build_shim  # noqa: E402
+from server import SHIMMED, Gone, Server, build_shim  # noqa: E402
 from verdict import Tolerances, judge  # noqa: E402
 from workload import Plan  # noqa: E402
 
@@ -78,15 +79,21 @@ def inspect(world, plan, client, kind):
     plan.over = False
 
 
-def play(args, number, scratch, shim, deadline):
+def choose(wanted, stores, shim):
+    """Returns the faults to inject: those of the wanted faults that can be injected."""
+    faults = [fault for fault in wanted if stores or fault == "clock"]
+    return [fault for fault in faults if shim or fault not in SHIMMED]
+
+
+def play(args, number, scratch, shim, faults, deadline):
     """Runs one round and returns the history."""
     seed = f"{args.seed}.{number}"
     chance = random.Random(seed)
-    server = Server(args.server, scratch, shim, f"judge-{os.getpid()}-{number}")
+    server = Server(args.server, scratch, shim, f"judge-{os.getpid()}-{number}", faults)
     world = World(server, args.tls)
     try:
         world.up()
-        scenes(args, world, chance, shim, deadline)
+        scenes(args, world, chance, deadline)
     except Gone as gone:
         world.history.append(Mark("died", time.monotonic(), how=str(gone)))
     finally:
@@ -94,15 +101,12 @@ def play(args, number, scratch, shim, deadline):
     return world.history
 
 
-def scenes(args, world, chance, shim, deadline):
+def scenes(args, world, chance, deadline):
     """Runs three scenes with traffic, silent clients and possibly a fault. After each scene, a client checks all
     jobs."""
     server, plan = world.server, Plan(chance, args.largest or size_limit(world))
-    faults = [f for f in args.faults.split(",") if f and (server.stores or f == "clock")]
-    if not shim:
-        faults = [f for f in faults if f not in ("power", "full", "clock")]
     for _ in range(3):
-        fault, plan.calm = chance.choice(faults) if faults else "", False
+        fault, plan.calm = chance.choice(server.faults) if server.faults else "", False
         server.full(fault == "full")
         for client in [plan.producer] * 3 + [plan.worker] * 5 + [plan.meddler]:
             world.add(client.__name__, client)
@@ -134,7 +138,7 @@ def scenes(args, world, chance, shim, deadline):
 def version(command):
     program = command.split()[0]
     try:
-        done = subprocess.run([program, "-v"], capture_output=True, text=True, timeout=10)
+        done = subprocess.run([program, "-v"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10)
         return done.stdout.strip() or program
     except (OSError, subprocess.TimeoutExpired):
         return program
@@ -162,29 +166,48 @@ def main():
     parser.add_argument("--seed", default="1")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--faults", default=",".join(FAULTS))
+    parser.add_argument("--faults")
     parser.add_argument("--largest", type=int, default=0)
     parser.add_argument("--tls", action="store_true")
     args = parser.parse_args()
+    wanted = FAULTS if args.faults is None else [fault for fault in args.faults.split(",") if fault]
+    if unknown := [fault for fault in wanted if fault not in FAULTS]:
+        parser.error(f"unknown faults: {', '.join(unknown)}")
     allowed = window(args.promise, args.server)
-    scratch = tempfile.mkdtemp(prefix="judge")
-    shim = build_shim(scratch)
-    print(f"{version(args.server)}: {args.server}\nseed {args.seed}; {time.strftime('%Y-%m-%d')}; "
-          f"tolerances: {Tolerances()}; a power cut may undo {'everything' if allowed == NEVER else f'{allowed:g} s'}")
-    deadline = time.monotonic() + args.seconds
-    found, rounds, ops = {}, 0, 0
+    # The shim compares paths with those of /proc, which contain no symbolic links.
+    scratch = os.path.realpath(tempfile.mkdtemp(prefix="judge"))
     try:
-        while rounds < args.rounds and (not rounds or time.monotonic() < deadline):
-            history = play(args, rounds, scratch, shim, deadline)
-            violations = judge(history, allowed)
-            for violation in violations:
-                found.setdefault(violation.rule, []).append((rounds, violation, excerpt(history, violation)))
-            rounds += 1
-            ops += sum(isinstance(step, Op) for step in history)
+        return run(args, wanted, allowed, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def run(args, wanted, allowed, scratch):
+    """Runs and judges all rounds. Returns the exit status."""
+    shim = build_shim(scratch)
+    stores = "{dir}" in args.server
+    faults = choose(wanted, stores, shim)
+    dropped = [fault for fault in choose(wanted, stores, "shim") if fault not in faults]
+    print(f"{version(args.server)}: {args.server}\nseed {args.seed}; {time.strftime('%Y-%m-%d')}; "
+          f"tolerances: {Tolerances()}; a power cut may undo {'everything' if allowed == NEVER else f'{allowed:g} s'}\n"
+          f"faults: {', '.join(faults) or 'none'}", flush=True)
+    if dropped:
+        print(f"cannot test {', '.join(dropped)}: a C compiler (cc) is missing", flush=True)
+        if args.faults is not None:
+            return 2
+    used = list(faults)
+    deadline = time.monotonic() + args.seconds
+    found, rounds, ops = {}, 0, 0
+    while rounds < args.rounds and (not rounds or time.monotonic() < deadline):
+        history = play(args, rounds, scratch, shim, faults, deadline)
+        for violation in judge(history, allowed):
+            found.setdefault(violation.rule, []).append((rounds, violation, excerpt(history, violation)))
+        rounds += 1
+        ops += sum(isinstance(step, Op) for step in history)
     report(found, rounds, ops)
-    return 1 if found else 0
+    if found:
+        return 1
+    return 2 if args.faults is not None and faults != used else 0
 
 
 if __name__ == "__main__":

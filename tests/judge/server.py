@@ -13,6 +13,8 @@ import time
 
 from disk import Disk
 
+# The faults that need the shim.
+SHIMMED = ("power", "full", "clock")
 PLACE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -21,7 +23,7 @@ class Gone(Exception):
 
 
 def build_shim(scratch):
-    """Compiles the shim. Without a C compiler, power failures, full disks and clock changes are not tested."""
+    """Compiles the shim. Returns `None` without a C compiler."""
     shim = os.path.join(scratch, "shim.so")
     command = ["cc", "-O1", "-shared", "-fPIC", "-o", shim, os.path.join(PLACE, "shim.c"), "-ldl", "-lpthread"]
     try:
@@ -29,7 +31,8 @@ def build_shim(scratch):
     except FileNotFoundError:
         return None
     if done.returncode:
-        raise SystemExit(f"cannot compile shim.c: {done.stderr}")
+        print(f"cannot compile shim.c: {done.stderr}", file=sys.stderr)
+        raise SystemExit(2)
     return shim
 
 
@@ -39,6 +42,7 @@ class Member:
     def __init__(self, scratch, node):
         self.node, self.log = node, os.path.join(scratch, f"log-{node}")
         self.directory, self.trace = os.path.join(scratch, f"dir-{node}"), os.path.join(scratch, f"trace-{node}")
+        self.busy = os.path.join(scratch, f"busy-{node}")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -58,10 +62,11 @@ class Member:
 
 
 class Server:
-    def __init__(self, command, scratch, shim, round_name):
+    def __init__(self, command, scratch, shim, round_name, faults=()):
         """Stores the configuration of a server. `command` can contain {port}, {dir} if the server stores jobs,
-        {round} for a name that is different in each round, and {node} for two servers, only one of which is active."""
-        self.command, self.shim, self.round = command, shim, round_name
+        {round} for a name that is different in each round, and {node} for two servers, only one of which is active.
+        `faults` is the list of faults of all rounds, from which a fault is removed if it cannot be tested."""
+        self.command, self.shim, self.round, self.faults = command, shim, round_name, faults
         self.flag, self.clock = os.path.join(scratch, "full"), os.path.join(scratch, "clock")
         self.stores = "{dir}" in command
         self.members = [Member(scratch, node) for node in ("ab" if "{node}" in command else "a")]
@@ -80,7 +85,10 @@ class Server:
         if self.shim and self.stores:
             member.disk = Disk(member.directory)
             open(member.trace, "w").close()
+            with open(member.busy, "wb") as file:
+                file.write(bytes(8))
             environment.update(JUDGE_DIR=member.directory, JUDGE_TRACE=member.trace, JUDGE_FULL=self.flag)
+            environment.update(JUDGE_BUSY=member.busy)
         names = {"port": member.port, "dir": member.directory, "round": self.round, "node": member.node}
         words = [word.format(**names) for word in shlex.split(self.command)]
         with open(member.log, "ab") as log:
@@ -95,6 +103,8 @@ class Server:
             for member in self.members:
                 if member.accepts():
                     self.active = member
+                    if self.shim and not self.is_loaded(member):
+                        self.drop_faults("the server runs without the shim, as a static program does")
                     return
             if not any(member.runs() for member in self.members):
                 break
@@ -110,8 +120,31 @@ class Server:
             last = log.read().strip().split("\n")[-1]
         return f"status {status}: {last[-160:]}"
 
+    def drop_faults(self, reason):
+        """Removes the faults that need the shim, for the rest of the run."""
+        dropped = [fault for fault in self.faults if fault in SHIMMED]
+        if dropped:
+            self.faults[:] = [fault for fault in self.faults if fault not in SHIMMED]
+            print(f"cannot test {', '.join(dropped)}: {reason}", flush=True)
+
+    def is_loaded(self, member):
+        """Returns `False` if the process certainly runs without the shim, such as a static program."""
+        try:
+            with open(f"/proc/{member.process.pid}/maps") as maps:
+                return self.shim in maps.read()
+        except OSError:
+            return True
+
+    def sees_writes(self, member):
+        """Reads the records of the shim. Returns `False` if the records do not explain the files. A process can be
+        killed between a change and its record, which also causes a difference."""
+        member.disk.replay(member.trace)
+        with open(member.busy, "rb") as file:
+            return any(file.read()) or member.disk.matches()
+
     def end(self, how, random=None):
-        """Ends the active member. `how` is `stop` for SIGTERM, `kill`, or `power`."""
+        """Ends the active member. `how` is `stop` for SIGTERM, `kill`, or `power`. Returns how the member was ended: if
+        the shim does not see the server's writes, a power failure cannot be simulated, and the directory remains."""
         process = self.active.process
         process.send_signal(signal.SIGTERM if how == "stop" else signal.SIGKILL)
         try:
@@ -119,9 +152,13 @@ class Server:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if how == "power":
-            self.active.disk.replay(self.active.trace)
-            self.active.disk.cut(random)
+        if self.active.disk:
+            if not self.sees_writes(self.active):
+                self.drop_faults("the shim does not see the server's writes")
+                return "kill" if how == "power" else how
+            if how == "power":
+                self.active.disk.cut(random)
+        return how
 
     def end_all(self):
         for member in self.members:

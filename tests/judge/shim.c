@@ -2,9 +2,10 @@
  * a power failure can be simulated. Also refuses more space while the disk counts as full, and sets the wall clock.
  *
  * JUDGE_DIR is the directory, JUDGE_TRACE is the file of records, and the disk counts as full while the file JUDGE_FULL
- * exists. A record is a line "kind path offset size", followed by the written bytes. Writes through mmap(2) are not
- * recorded. The file JUDGE_CLOCK contains the number of seconds to add to the wall clock, as a 64-bit integer. This
- * shift has no effect on a program that reads the clock with its own system calls.
+ * exists. A record is a line "kind offset size length count", followed by a path of `length` bytes and by `count` written
+ * bytes. Writes through mmap(2) are not recorded. The file JUDGE_BUSY contains the number of changes that are not yet
+ * recorded, and JUDGE_CLOCK contains the number of seconds to add to the wall clock. Both are 64-bit integers. The shift
+ * of the clock has no effect on a program that reads the clock with its own system calls.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,6 +32,32 @@
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 static int trace = -1;
 static unsigned long syncs;
+
+/* Maps the integer in the file that an environment variable names. */
+static int64_t *shared(const char *variable) {
+    const char *name = getenv(variable);
+    REAL(int, open, const char *, int, ...);
+    int file = name ? real(name, O_RDWR | O_CLOEXEC) : -1;
+    void *found = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0) close(file);
+    return found == MAP_FAILED ? NULL : found;
+}
+
+/* Serializes changes with their records. If the process is killed between a change and its record, JUDGE_BUSY remains
+ * above zero. */
+static int64_t *busy;
+static void lock(void) {
+    int saved = errno;
+    pthread_mutex_lock(&order);
+    if (!busy) busy = shared("JUDGE_BUSY");
+    if (busy) __atomic_add_fetch(busy, 1, __ATOMIC_SEQ_CST);
+    errno = saved;
+}
+
+static void unlock(void) {
+    if (busy) __atomic_sub_fetch(busy, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&order);
+}
 
 static const char *base(void) {
     const char *dir = getenv("JUDGE_DIR");
@@ -90,7 +117,7 @@ static void record(char kind, const char *path, long long offset, long long size
         REAL(int, open, const char *, int, ...);
         trace = real(getenv("JUDGE_TRACE"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     }
-    int length = snprintf(line, sizeof line, "%c %s %lld %lld %zu\n", kind, path, offset, size, count);
+    int length = snprintf(line, sizeof line, "%c %lld %lld %zu %zu\n%s", kind, offset, size, strlen(path), count, path);
     all(line, length);
     all(bytes, count);
     errno = saved;
@@ -110,6 +137,11 @@ static int opened(int at, const char *name, int flags, int file) {
     return file;
 }
 
+static int refused(int at, const char *name, int flags) {
+    char path[PATH_MAX];
+    return flags & O_CREAT && of_name(at, name, path) && faccessat(at, name, F_OK, 0) && full(-1, -1);
+}
+
 #define OPEN(name) \
     int name(const char *path, int flags, ...) { \
         va_list rest; \
@@ -117,11 +149,10 @@ static int opened(int at, const char *name, int flags, int file) {
         int mode = flags & O_CREAT ? va_arg(rest, int) : 0; \
         va_end(rest); \
         REAL(int, name, const char *, int, ...); \
-        pthread_mutex_lock(&order); \
-        char place[PATH_MAX]; \
-        int file = flags & O_CREAT && of_name(AT_FDCWD, path, place) && access(path, F_OK) && full(-1, -1) \
+        lock(); \
+        int file = refused(AT_FDCWD, path, flags) \
             ? (errno = ENOSPC, -1) : opened(AT_FDCWD, path, flags, real(path, flags, mode)); \
-        pthread_mutex_unlock(&order); \
+        unlock(); \
         return file; \
     }
 OPEN(open)
@@ -134,9 +165,9 @@ OPEN(open64)
         int mode = flags & O_CREAT ? va_arg(rest, int) : 0; \
         va_end(rest); \
         REAL(int, name, int, const char *, int, ...); \
-        pthread_mutex_lock(&order); \
-        int file = opened(at, path, flags, real(at, path, flags, mode)); \
-        pthread_mutex_unlock(&order); \
+        lock(); \
+        int file = refused(at, path, flags) ? (errno = ENOSPC, -1) : opened(at, path, flags, real(at, path, flags, mode)); \
+        unlock(); \
         return file; \
     }
 OPENAT(openat)
@@ -165,12 +196,12 @@ static void pieces_record(const char *part, long long offset, const struct iovec
         char path[PATH_MAX]; \
         const char *part = of_file(file, path); \
         if (!part) return real call; \
-        pthread_mutex_lock(&order); \
+        lock(); \
         long long offset = place; \
         if (offset < 0) offset = fcntl(file, F_GETFL) & O_APPEND ? lseek(file, 0, SEEK_END) : lseek(file, 0, SEEK_CUR); \
         ssize_t done = full(file, offset + total(pieces, number)) ? (errno = ENOSPC, -1) : real call; \
         if (done > 0) pieces_record(part, offset, pieces, number, done); \
-        pthread_mutex_unlock(&order); \
+        unlock(); \
         return done; \
     }
 #define ONE (&(struct iovec){(void *) bytes, count})
@@ -180,6 +211,9 @@ WRITE(pwrite64, (int file, const void *bytes, size_t count, off_t at), (int, con
 WRITE(writev, (int file, const struct iovec *v, int n), (int, const struct iovec *, int), (file, v, n), v, n, -1)
 WRITE(pwritev, (int file, const struct iovec *v, int n, off_t at), (int, const struct iovec *, int, off_t), (file, v, n, at), v, n, at)
 WRITE(pwritev64, (int file, const struct iovec *v, int n, off_t at), (int, const struct iovec *, int, off_t), (file, v, n, at), v, n, at)
+#define FLAGGED (int file, const struct iovec *v, int n, off_t at, int flags)
+WRITE(pwritev2, FLAGGED, (int, const struct iovec *, int, off_t, int), (file, v, n, at, flags), v, n, at)
+WRITE(pwritev64v2, FLAGGED, (int, const struct iovec *, int, off_t, int), (file, v, n, at, flags), v, n, at)
 
 /* Records a new file size ('T') or a minimum file size ('A'). */
 static int resized(int file, char kind, long long size, int refused, int result) {
@@ -194,17 +228,19 @@ static int resized(int file, char kind, long long size, int refused, int result)
         if (!real) real = (int (*) types) dlsym(RTLD_NEXT, #name); \
         char path[PATH_MAX]; \
         if (!of_file(file, path)) return real call; \
-        pthread_mutex_lock(&order); \
+        lock(); \
         int refused = full(file, end), result = refused ? (errno = ENOSPC, failed) : resized(file, kind, end, 0, real call); \
-        pthread_mutex_unlock(&order); \
+        unlock(); \
         return result; \
     }
 RESIZE(ftruncate, (int file, off_t size), (int, off_t), (file, size), 'T', size, -1)
 RESIZE(ftruncate64, (int file, off_t size), (int, off_t), (file, size), 'T', size, -1)
 RESIZE(posix_fallocate, (int file, off_t at, off_t size), (int, off_t, off_t), (file, at, size), 'A', at + size, ENOSPC)
 RESIZE(posix_fallocate64, (int file, off_t at, off_t size), (int, off_t, off_t), (file, at, size), 'A', at + size, ENOSPC)
-RESIZE(fallocate, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', at + size, -1)
-RESIZE(fallocate64, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', at + size, -1)
+/* With a mode, fallocate usually does not change the size. */
+#define END (mode ? 0 : at + size)
+RESIZE(fallocate, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', END, -1)
+RESIZE(fallocate64, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', END, -1)
 
 /* Defines a sync function. A successful sync makes all data durable that was written before the sync began. */
 #define SYNC(name) \
@@ -213,14 +249,14 @@ RESIZE(fallocate64, (int file, int mode, off_t at, off_t size), (int, int, off_t
         char path[PATH_MAX]; \
         const char *part = of_file(file, path); \
         if (!part) return real(file); \
-        pthread_mutex_lock(&order); \
+        lock(); \
         unsigned long sync = ++syncs; \
         record('s', part, sync, 0, "", 0); \
-        pthread_mutex_unlock(&order); \
+        unlock(); \
         int result = real(file); \
-        pthread_mutex_lock(&order); \
+        lock(); \
         if (!result) record('S', part, sync, 0, "", 0); \
-        pthread_mutex_unlock(&order); \
+        unlock(); \
         return result; \
     }
 SYNC(fsync)
@@ -235,17 +271,17 @@ static int renamed(int from, const char *old, int to, const char *new, int resul
 
 int rename(const char *old, const char *new) {
     REAL(int, rename, const char *, const char *);
-    pthread_mutex_lock(&order);
+    lock();
     int result = renamed(AT_FDCWD, old, AT_FDCWD, new, real(old, new));
-    pthread_mutex_unlock(&order);
+    unlock();
     return result;
 }
 
 int renameat(int from, const char *old, int to, const char *new) {
     REAL(int, renameat, int, const char *, int, const char *);
-    pthread_mutex_lock(&order);
+    lock();
     int result = renamed(from, old, to, new, real(from, old, to, new));
-    pthread_mutex_unlock(&order);
+    unlock();
     return result;
 }
 
@@ -258,31 +294,24 @@ static int removed(int at, const char *name, int result) {
 
 int unlink(const char *name) {
     REAL(int, unlink, const char *);
-    pthread_mutex_lock(&order);
+    lock();
     int result = removed(AT_FDCWD, name, real(name));
-    pthread_mutex_unlock(&order);
+    unlock();
     return result;
 }
 
 int unlinkat(int at, const char *name, int flags) {
     REAL(int, unlinkat, int, const char *, int);
-    pthread_mutex_lock(&order);
+    lock();
     int result = removed(at, name, real(at, name, flags));
-    pthread_mutex_unlock(&order);
+    unlock();
     return result;
 }
 
 /* Returns the number of seconds by which the wall clock was set forward. */
 static int64_t shift(void) {
     static volatile int64_t *page;
-    const char *name = getenv("JUDGE_CLOCK");
-    if (!page && name) {
-        REAL(int, open, const char *, int, ...);
-        int file = real(name, O_RDONLY | O_CLOEXEC);
-        void *found = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, file, 0);
-        if (file >= 0) close(file);
-        if (found != MAP_FAILED) page = found;
-    }
+    if (!page) page = shared("JUDGE_CLOCK");
     return page ? *page : 0;
 }
 

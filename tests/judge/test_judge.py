@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests the judge with handwritten histories, which are correct or contain one violation each, and its disk and its
-pair of servers.
+"""Tests the judge with handwritten histories, which are correct or contain one violation each, and its disk, its shim,
+its choice of faults and its pair of servers. Without a C compiler, the tests of the shim are skipped.
 
 A line of a history is `connection sent done command => reply`. A body in quotes follows its command or reply. If `done`
 is `-`, there is no reply. A line that starts with `--` has the form `-- time kind how-or-connection`.
@@ -8,6 +8,7 @@ is `-`, there is no reply. A line that starts with `--` has the form `-- time ki
 
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +18,8 @@ sys.dont_write_bytecode = True
 
 from disk import Disk, File  # noqa: E402
 from history import NEVER, Mark, Op, excerpt  # noqa: E402
-from server import Server  # noqa: E402
+from judge import FAULTS, choose  # noqa: E402
+from server import PLACE, Server, build_shim  # noqa: E402
 from verdict import judge  # noqa: E402
 
 
@@ -186,6 +188,191 @@ class Cuts(unittest.TestCase):
         file.pending = [("T", 2, b""), ("W", 4, b"x"), ("A", 7, b"")]
         file.keep(3)
         self.assertEqual(bytes(file.durable), b"ab\0\0x\0\0")
+
+    def test_the_model_must_explain_names_and_contents(self):
+        with tempfile.TemporaryDirectory() as directory:
+            disk = Disk(directory)
+            self.assertTrue(disk.matches())
+            with open(os.path.join(directory, "log"), "w") as file:
+                file.write("one")
+            self.assertFalse(disk.matches())
+            disk.step("O", "log", 0, 0, b"")
+            self.assertFalse(disk.matches())
+            disk.step("W", "log", 0, 0, b"one")
+            self.assertTrue(disk.matches())
+            self.assertEqual(disk.names["log"].durable, b"")
+
+
+# Changes files with every function that the shim replaces and Python calls. With a full disk, all new space is refused.
+WRITES = r"""import ctypes, errno, os, sys
+os.chdir(sys.argv[1])
+place = os.open(".", os.O_RDONLY)
+libc = ctypes.CDLL(None, use_errno=True)
+if len(sys.argv) > 2:
+    os.pwrite(os.open("a b", os.O_WRONLY), b"X", 0)
+    for grows in (lambda: os.open("new", os.O_WRONLY | os.O_CREAT),
+                  lambda: os.open("new", os.O_WRONLY | os.O_CREAT, dir_fd=place),
+                  lambda: os.pwrite(os.open("a b", os.O_WRONLY), b"x", 99),
+                  lambda: os.truncate(os.open("a b", os.O_WRONLY), 99),
+                  lambda: os.posix_fallocate(os.open("a b", os.O_WRONLY), 0, 99)):
+        try:
+            grows()
+        except OSError as error:
+            assert error.errno == errno.ENOSPC, error
+        else:
+            sys.exit("the disk is not full")
+    name = b"new"
+    assert libc.openat(place, name, os.O_WRONLY | os.O_CREAT, 0o600) == -1 and ctypes.get_errno() == errno.ENOSPC
+    assert libc.open(name, os.O_WRONLY | os.O_CREAT, 0o600) == -1 and ctypes.get_errno() == errno.ENOSPC
+    sys.exit()
+log = os.open("a b", os.O_RDWR | os.O_CREAT)
+os.write(log, b"one two")
+os.writev(log, [b"three", b"\n", b"four"])
+os.pwrite(log, b"ONE", 0)
+os.pwritev(log, [b"T", b"W"], 4)
+os.fsync(log)
+os.ftruncate(log, 9)
+os.posix_fallocate(log, 0, 20)
+os.fdatasync(log)
+os.mkdir("sub dir")
+inner = os.open("sub dir", os.O_RDONLY)
+for name in ("x\ny", "gone", "old name"):
+    file = libc.openat(inner, name.encode(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(file, name.encode())
+    os.write(file, b" again")
+os.unlink("gone", dir_fd=inner)
+os.rename("old name", "new name ", src_dir_fd=inner, dst_dir_fd=place)
+os.close(os.open("./a b", os.O_WRONLY | os.O_CREAT))
+os.write(os.open("cut", os.O_WRONLY | os.O_CREAT), b"long")
+os.write(os.open("cut", os.O_WRONLY | os.O_TRUNC), b"s")
+"""
+
+# Stores its state in a way that the shim cannot see.
+MAPS = """import mmap, os, signal, socket, sys
+file = os.open(sys.argv[1] + "/log", os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 4)
+mmap.mmap(file, 4)[:] = b"jobs"
+listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+signal.pause()
+"""
+
+
+class Shims(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = os.path.realpath(scratch.name)
+
+    def need_shim(self):
+        shim = build_shim(self.scratch)
+        if not shim:
+            self.skipTest("a C compiler (cc) is missing")
+        return shim
+
+    def serve(self, text, shim):
+        """Starts a server of a Python program with the given text."""
+        script = os.path.join(self.scratch, "server.py")
+        with open(script, "w") as file:
+            file.write(text)
+        server = Server(f"{sys.executable} {script} {{dir}} {{port}}", self.scratch, shim, "round", list(FAULTS))
+        self.addCleanup(server.end_all)
+        server.start()
+        return server
+
+    def files(self, server):
+        return sorted(os.listdir(server.active.directory))
+
+    def test_the_records_explain_the_directory(self):
+        shim = self.need_shim()
+        directory, trace, busy, flag = (os.path.join(self.scratch, name) for name in ("dir", "trace", "busy", "flag"))
+        os.mkdir(directory)
+        with open(busy, "wb") as file:
+            file.write(bytes(8))
+        environment = dict(os.environ, LD_PRELOAD=shim, JUDGE_DIR=directory, JUDGE_TRACE=trace, JUDGE_BUSY=busy,
+                           JUDGE_FULL=flag)
+        disk = Disk(directory)
+        for arguments in ([], ["full"]):
+            if arguments:
+                open(flag, "w").close()
+            open(trace, "w").close()
+            run = subprocess.run([sys.executable, "-c", WRITES, directory, *arguments], env=environment,
+                                 capture_output=True, text=True)
+            self.assertEqual((run.returncode, run.stderr), (0, ""))
+            disk.replay(trace)
+            self.assertTrue(disk.matches(), disk.names)
+        self.assertEqual(sorted(disk.names), ["a b", "cut", "new name ", "sub dir/x\ny"])
+        self.assertEqual(disk.names["a b"].durable, b"ONE TWoth" + bytes(11))
+        with open(busy, "rb") as file:
+            self.assertEqual(file.read(), bytes(8))
+
+    def test_the_clock_is_set(self):
+        shim, clock = self.need_shim(), os.path.join(self.scratch, "clock")
+        with open(clock, "wb") as file:
+            file.write((-86400).to_bytes(8, sys.byteorder, signed=True))
+        run = subprocess.run([sys.executable, "-c", "import time; print(time.time())"], capture_output=True, text=True,
+                             env=dict(os.environ, LD_PRELOAD=shim, JUDGE_CLOCK=clock))
+        self.assertAlmostEqual(float(run.stdout), time.time() - 86400, delta=60)
+
+    def test_unseen_writes_are_not_judged(self):
+        server = self.serve(MAPS, self.need_shim())
+        self.assertEqual(server.faults, list(FAULTS))
+        self.assertEqual(server.end("power", random.Random(1)), "kill")
+        self.assertEqual((server.faults, self.files(server)), (["kill", "stop"], ["log"]))
+
+    def test_seen_writes_are_judged(self):
+        text = MAPS.replace('mmap.mmap(file, 4)[:] = b"jobs"', 'os.write(file, b"jobs")')
+        server = self.serve(text, self.need_shim())
+        self.assertEqual(server.end("power", random.Random(1)), "power")
+        self.assertEqual(server.faults, list(FAULTS))
+
+    def test_a_change_without_a_record_is_not_an_unseen_write(self):
+        server = self.serve(MAPS, self.need_shim())
+        with open(server.active.busy, "r+b") as file:
+            file.write(b"\1")
+        self.assertEqual((server.end("kill"), server.faults), ("kill", list(FAULTS)))
+
+    def test_a_server_without_the_shim_keeps_its_files(self):
+        # The dynamic loader ignores a library that does not exist.
+        server = self.serve(MAPS, os.path.join(self.scratch, "missing.so"))
+        self.assertEqual(server.faults, ["kill", "stop"])
+        self.assertEqual(server.end("power", random.Random(1)), "kill")
+        self.assertEqual(self.files(server), ["log"])
+
+
+class Choices(unittest.TestCase):
+    def judge(self, *arguments, path):
+        command = [sys.executable, os.path.join(PLACE, "judge.py"), "/bin/false {port} {dir}", "--rounds", "1"]
+        run = subprocess.run([*command, *arguments], env=dict(os.environ, PATH=path), capture_output=True, text=True)
+        return run.returncode, run.stdout + run.stderr
+
+    def test_faults_without_their_requirements_are_dropped(self):
+        self.assertEqual(choose(FAULTS, True, "shim"), list(FAULTS))
+        self.assertEqual(choose(FAULTS, True, None), ["kill", "stop"])
+        self.assertEqual(choose(FAULTS, False, "shim"), ["clock"])
+        self.assertEqual(choose(FAULTS, False, None), [])
+
+    def test_the_header_shows_the_faults(self):
+        with tempfile.TemporaryDirectory() as empty:
+            status, output = self.judge(path=empty)
+            self.assertIn("\nfaults: kill, stop\ncannot test power, full, clock: a C compiler (cc) is missing", output)
+            # The server exits immediately, which is a violation.
+            self.assertEqual(status, 1, output)
+
+    def test_a_fault_that_was_requested_must_be_tested(self):
+        with tempfile.TemporaryDirectory() as empty:
+            status, output = self.judge("--faults", "kill,power", path=empty)
+            self.assertIn("cannot test power: ", output)
+            self.assertEqual(status, 2, output)
+            status, output = self.judge("--faults", "flood", path=empty)
+            self.assertIn("unknown faults: flood", output)
+            self.assertEqual(status, 2, output)
+
+    def test_a_shim_that_does_not_compile_is_not_a_violation(self):
+        with tempfile.TemporaryDirectory() as tools:
+            os.symlink("/bin/false", os.path.join(tools, "cc"))
+            status, output = self.judge(path=tools)
+            self.assertIn("cannot compile shim.c", output)
+            self.assertEqual(status, 2, output)
 
 
 # A server that serves only while it holds a file lock, like a cluster member that serves only while it has a lease.
