@@ -177,7 +177,7 @@ lint: ## check style: rustfmt, clippy, rustdoc, mandoc for man pages, shellcheck
 	fi
 SCRIPTS := pkg/toolchain pkg/cross pkg/dist pkg/licenses pkg/musl/link-static pkg/sysv/beanpole pkg/buildroot/S60beanpole \
 	pkg/alpine/beanpole.pre-install $(filter-out pkg/test/prometheus,$(wildcard pkg/test/*)) $(wildcard examples/shell/*.sh) tests/compat/examples \
-	tests/compat/go_clients
+	tests/compat/go_clients tests/judge/finds tests/judge/plant
 
 check: test lint ## run test and lint
 

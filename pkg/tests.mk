@@ -16,6 +16,7 @@
 #   SEED, STEPS, SECONDS     for `sim`: one seed, the steps for each seed, and the time for new seeds if SEED is not set
 #   SERVER, SEED, ROUNDS     for `judge`: the command to judge, the seed, and the number of rounds; SECONDS limits the time,
 #                            and ARGS contains further arguments (see tests/judge/judge.py --help)
+#   FAULT                    for `judge-faults`: one patch of tests/judge/faults
 #   DEPTH                    for `worlds`: the length of the sequences
 #   MINUTES                  for `soak`: the duration (default 1)
 #   TARGET, SECONDS          for `fuzz`: one fuzz target, and the time for each target
@@ -41,7 +42,7 @@ MINUTES =
 FILES = src/engine/** src/binlog/** src/protocol/**
 SHARD =
 
-.PHONY: compat tls hostile crash cluster judge powercut sim worlds mutants tsan memory chaos soak bench results budget picture bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster judge judge-faults judge-peer powercut sim worlds mutants tsan memory chaos soak bench results budget picture bench-quick bench-tls
 
 compat: build oracle ## compare with the original beanstalkd and gearmand, and test real clients; as root, installs what is missing
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -124,6 +125,15 @@ SERVER = $(abspath $(PROGRAM)) -l 127.0.0.1 -p {port} -b {dir} -f0
 judge: $(if $(filter file,$(origin SERVER)),build) ## check the replies of a server under a seeded load with faults; SERVER='COMMAND with {port} and {dir}'
 	python3 tests/judge/judge.py $(call q,$(SERVER)) --seed '$(or $(SEED),1)' --seconds '$(or $(SECONDS),300)' \
 	    --rounds '$(if $(filter command environment,$(firstword $(origin ROUNDS))),$(ROUNDS),10)' $(ARGS)
+
+judge-faults: ## check that the judge finds each defect of tests/judge/faults in a copy of beanpole; takes minutes; FAULT=PATCH for one
+	CARGO=$(call q,$(CARGO)) CARGO_TARGET_DIR=$(call q,$(abspath $(TARGET_DIR))/judge) tests/judge/plant $(FAULT)
+FAULT =
+
+judge-peer: $(if $(ORACLE),,fetch-beanstalkd) ## check that the judge finds two known defects of beanstalkd; takes at most two minutes
+	tests/judge/finds 'time limit lost,job lost' \
+	    '$(abspath $(ORACLE)) -l 127.0.0.1 -p {port} -b {dir} -f0 -s 65536' \
+	    --seed 1 --rounds 3 --seconds 80 --faults kill,stop
 
 sim: ## simulate the whole server with new seeds for SECONDS=300, or with SEED=7; STEPS=500 sets the length
 	SEED='$(SEED)' STEPS='$(STEPS)' SECONDS='$(SECONDS)' \
