@@ -134,6 +134,8 @@ PROGRAMS ?= x86_64-unknown-linux-musl i686-unknown-linux-gnu aarch64-unknown-lin
 
 # The release notes are the section of this version in CHANGELOG.md.
 release: ## build everything that is published: source, packages, recipes, static programs, SBOM, notes, checksums
+	@changes=$$(git status --porcelain) && [ -z "$$changes" ] || { \
+	    printf '%s\n' "$$changes" 'the working tree has uncommitted changes, which the tarball would not contain' >&2; exit 1; }
 	rm -rf '$(OUT)'
 	$(MAKE) deb
 	$(MAKE) rpm
