@@ -1,6 +1,7 @@
 //! Tests the Makefile in unusual environments: missing tools must be reported in one line, and odd paths must work.
 //!
-//! Also checks `make uninstall`, the contents of packages, and the list of test programs. Must not compile anything.
+//! Also checks `make uninstall`, the contents of packages, the list of test programs, and the scripts that run tests:
+//! with fake tools, they must fail and skip as documented. Must not compile anything.
 
 mod daemon;
 
@@ -197,6 +198,107 @@ fn run_advises_the_right_address() {
         let run = command.args(["-n", "run", "PROGRAM=/bin/true"]).args(given).output().expect("make");
         let output = String::from_utf8(run.stdout).expect("text");
         assert!(output.contains(advice), "{given:?}: {output}{}", String::from_utf8_lossy(&run.stderr));
+    }
+}
+
+fn copy(from: &str, to: &Path) {
+    fs::create_dir_all(to.parent().expect("a directory")).unwrap();
+    assert!(Command::new("cp").args(["-r", from]).arg(to).status().expect("cp").success());
+}
+
+/// Runs `command` with the fake programs `tools`, which precede the real programs. Returns `true` if the run succeeded,
+/// and its output.
+fn faked(command: &mut Command, folder: &Path, tools: &[(&str, &str)]) -> (bool, String) {
+    let place = folder.join("tools");
+    fs::create_dir_all(&place).unwrap();
+    tools.iter().for_each(|(name, text)| script(&place.join(name), text));
+    command.env("PATH", format!("{}:/usr/bin:/bin", place.display()));
+    for name in ["MAKEFLAGS", "CARGO", "CARGO_TARGET_DIR", "REQUIRED", "GO_CLIENTS"] {
+        command.env_remove(name);
+    }
+    let run = command.output().expect("a program");
+    (run.status.success(), format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr)))
+}
+
+/// The source tarball contains the last commit, but the other packages and programs contain the working tree.
+#[test]
+fn nothing_is_released_from_a_tree_with_uncommitted_changes() {
+    let folder = Folder::new();
+    let tree = folder.file("tree");
+    ["Makefile", "Cargo.toml", "pkg"].into_iter().for_each(|name| copy(name, &tree.join(name)));
+    fs::write(tree.join(".gitignore"), "target/\n").unwrap();
+    let old = tree.join("target/dist/old");
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=x", "-c", "user.email=x@packages.invalid"]).args(words);
+        command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
+        let run = command.current_dir(&tree).output();
+        run.is_ok_and(|run| run.status.success())
+    };
+    if !git(&["init", "-q"]) {
+        return eprintln!("skipped: git is missing");
+    }
+    assert!(git(&["add", "."]) && git(&["commit", "-qm", "x"]));
+    // `MAKE=false` ends the run at the first step of a release.
+    let release = || {
+        fs::create_dir_all(old.parent().unwrap()).unwrap();
+        fs::write(&old, "").unwrap();
+        let mut command = Command::new("make");
+        faked(command.args(["release", "MAKE=false"]).current_dir(&tree), &folder.file(""), &[("cargo", "exit 1")])
+    };
+    let refusal = "the working tree has uncommitted changes";
+    let (_, output) = release();
+    assert!(!output.contains(refusal) && !old.exists(), "{output}");
+    for (name, mark) in [("src", "?? src"), ("Cargo.toml", " M Cargo.toml")] {
+        fs::write(tree.join(name), "changed").unwrap();
+        let (well, output) = release();
+        assert!(!well && output.contains(refusal) && output.contains(mark) && old.exists(), "{output}");
+    }
+}
+
+/// Fakes all tools of `.ci/run`, so that all sections pass or are skipped immediately.
+#[test]
+fn all_checks_together_must_end_within_the_limit() {
+    let folder = Folder::new();
+    let tree = folder.file("tree");
+    [".ci", "Cargo.toml"].into_iter().for_each(|name| copy(name, &tree.join(name)));
+    let rust = r#"[ "$1 $2" != "toolchain list" ] || sed -n 's/^rust-version = "\(.*\)"/\1-x/p' Cargo.toml"#;
+    let mut tools: Vec<(&str, &str)> = vec![("rustup", rust), ("id", "echo 1000")];
+    tools.extend(["make", "cargo", "cargo-deny", "mandoc", "shellcheck", "valgrind"].map(|name| (name, "exit 0")));
+    for (words, limit, is_late) in [(&[][..], "-1", false), (&["all"], "-1", true), (&["all"], "3600", false)] {
+        let mut command = Command::new("bash");
+        command.arg(tree.join(".ci/run")).args(words).env("LIMIT", limit);
+        let (well, output) = faked(&mut command, &folder.file(""), &tools);
+        assert_eq!((well, output.contains("the checks took more than")), (!is_late, is_late), "{words:?}: {output}");
+        assert!(output.contains("==== ended after "), "{output}");
+    }
+    tools[2] = ("make", "exit 7");
+    let (well, output) = faked(Command::new("bash").arg(tree.join(".ci/run")), &folder.file(""), &tools);
+    assert!(!well && output.contains("FAILED with status 7") && output.contains("==== ended after "), "{output}");
+}
+
+#[test]
+fn go_examples_are_skipped_only_if_no_proxy_can_be_reached() {
+    let folder = Folder::new();
+    let tree = folder.file("tree");
+    ["tests/compat/examples", "tests/compat/go_clients"].into_iter().for_each(|name| copy(name, &tree.join(name)));
+    let python = r#"[ "$2" != venv ] || { mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; }"#;
+    for (go, required, passes) in [
+        ("dial tcp: lookup proxy.golang.org: no such host", "1", true),
+        ("module lookup disabled by GOPROXY=off", "1", true),
+        ("reading https://proxy.golang.org/x/@v/v1.2.0.info: 404 Not Found", "1", false),
+        ("reading https://proxy.golang.org/x/@v/v1.2.0.info: 404 Not Found", "", true),
+    ] {
+        let go = format!("[ \"$1\" != get ] || {{ echo 'go: {go}' >&2; exit 1; }}");
+        let mut tools = vec![("go", go.as_str()), ("python3", python)];
+        tools.extend(["node", "ruby", "php", "sh", "cargo"].map(|name| (name, "exit 0")));
+        let mut command = Command::new("bash");
+        // `faked` removes the variable from the environment of this test.
+        command.arg("-c").arg("REQUIRED=$1 exec bash tests/compat/examples").arg("bash").arg(required);
+        let (well, output) = faked(command.current_dir(&tree), &folder.file(""), &tools);
+        assert_eq!(well, passes, "{output}");
+        assert!(output.contains("the Go clients are not tested: go: "), "{output}");
+        assert_eq!(output.contains("skipped: the example in Go"), passes, "{output}");
     }
 }
 
