@@ -8,12 +8,19 @@ use std::process::Command;
 
 use daemon::{Daemon, Folder};
 
-/// Replaces systemctl(1). `stop` stops the server with the process ID `$PID`. The test itself starts the server again.
-const SYSTEMCTL: &str = r#"systemctl() {
+/// Replaces systemctl(1) and mv(1). `stop` stops the server with the process ID `$PID`. The test itself starts the
+/// server again. Unless `stop` has also stopped the socket, a client starts another server as soon as mv(1) has moved the
+/// directory `$DIR`.
+const COMMANDS: &str = r#"listening=1
+systemctl() {
     if [ "$1" = stop ]; then
+        case "$* " in *" beanpole.socket "*) listening= ;; esac
         kill -TERM "$PID"
         while [ -e "/proc/$PID/exe" ]; do sleep 0.05; done
     fi
+}
+mv() {
+    command mv "$@" && { [ -z "$listening" ] || mkdir "$DIR"; }
 }
 "#;
 
@@ -32,12 +39,18 @@ fn commands(root: &Folder) -> Vec<String> {
         .collect()
 }
 
-fn run(block: &str, daemon: &Daemon) {
-    let script = format!("set -eu\n{SYSTEMCTL}{block}");
+/// Returns `true` if the commands succeeded, and their error messages.
+fn attempt(block: &str, root: &Folder, daemon: &Daemon) -> (bool, String) {
+    let script = format!("set -eu\n{COMMANDS}{block}");
     let mut command = Command::new("sh");
     command.args(["-c", &script]).env("PATH", daemon::path()).env("PID", daemon.pid().to_string());
-    let output = command.output().expect("a shell");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = command.env("DIR", root.file("beanpole")).env("LC_ALL", "C").output().expect("a shell");
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn run(block: &str, root: &Folder, daemon: &Daemon) {
+    let (well, errors) = attempt(block, root, daemon);
+    assert!(well, "{errors}");
 }
 
 fn serve(folder: &Path) -> Daemon {
@@ -59,14 +72,14 @@ fn the_documented_backup_can_be_restored() {
     for day in 1..=20 {
         std::fs::create_dir_all(copies.join(format!("2001-01-{day:02}T000000"))).expect("a directory");
     }
-    run(backup, &daemon);
+    run(backup, &root, &daemon);
     let mut names: Vec<_> =
         std::fs::read_dir(&copies).expect("a directory").map(|one| one.unwrap().file_name()).collect();
     names.sort();
     assert_eq!((names.len(), names[0].to_str()), (14, Some("2001-01-08T000000")));
     let later = client.put(b"later", 0, 0, 60).expect("a job");
     client.delete(kept[0]).expect("a job");
-    run(restore, &daemon);
+    run(restore, &root, &daemon);
     drop(daemon);
     let daemon = serve(&folder);
     let mut client = daemon.client();
@@ -75,6 +88,24 @@ fn the_documented_backup_can_be_restored() {
     assert!(client.peek(later).is_err());
     let before = serve(&root.file("beanpole.before"));
     assert_eq!(before.client().peek(later).expect("a job").body, b"later");
+}
+
+/// If the directory already exists again, the commands must not mix the backup with its files.
+#[test]
+fn a_restore_fails_if_a_server_uses_the_directory_again() {
+    let root = Folder::new();
+    let [backup, restore, ..] = &commands(&root)[..] else { panic!("expected two code blocks") };
+    let folder = root.file("beanpole");
+    let daemon = serve(&folder);
+    daemon.client().put(b"kept", 0, 0, 60).expect("a job");
+    run(backup, &root, &daemon);
+    let (well, errors) = attempt(&restore.replace("beanpole.socket ", ""), &root, &daemon);
+    assert!(!well && errors.contains("File exists"), "{errors}");
+    assert_eq!(std::fs::read_dir(&folder).expect("a directory").count(), 0);
+    // A second attempt must not move the directory into the one that the first attempt has moved.
+    std::fs::write(folder.join("newer"), "").expect("a file");
+    let (well, errors) = attempt(restore, &root, &daemon);
+    assert!(!well && folder.join("newer").exists(), "{errors}");
 }
 
 #[test]
