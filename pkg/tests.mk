@@ -6,8 +6,9 @@
 #   ROWS, ROUNDS, LONG       for `cluster`: which faults, how often each, and whether they last as long as in production.
 #                            11 is etcd's quota; 16 is a million schedules in memory; lost, minority, wiped and restored are
 #                            failures of etcd; slow is a standby behind a slow network; large is a small job next to a large one;
-#                            haproxy and keepalived are the documented examples, if these programs are installed; tls is
-#                            etcd with TLS. With TMPDIR=/dev/shm, the files of etcd are in memory
+#                            haproxy and keepalived are the documented examples, if these programs are installed (with
+#                            REQUIRED=1, haproxy must be installed); tls is etcd with TLS. With TMPDIR=/dev/shm, the files
+#                            of etcd are in memory
 #   COSTS, TAKEOVER, RESTART for `cluster`, instead of faults: measure the cost of a put, the time of a takeover with
 #                            1000,100000 jobs, and the time to restart a single server with 200000 entries
 #   SEED, RESTARTS, ALSO     for `powercut`: the seed, the amount of testing, and disabled checks to enable

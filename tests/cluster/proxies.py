@@ -57,7 +57,7 @@ def put(address, patience):
 def haproxy(program, etcd):
     if not shutil.which("haproxy"):
         print("HAProxy: not tested, because haproxy is not installed", flush=True)
-        return True
+        return not os.environ.get("REQUIRED")
     return all([forwards(program, etcd, page) for page in ("beanpole-cluster.7", "beanpole-operate.7")])
 
 
