@@ -222,6 +222,9 @@ fn the_page_for_clients_shows_the_vectors_and_each_extension_has_one() {
     }
     let page = std::fs::read_to_string("examples/CLIENTS.md").unwrap();
     let (text, shown) = page.split_once(VECTORS).expect("the line above the vectors");
+    for placeholder in ["<n>", "<any>", "<len>"] {
+        assert!(text.contains(&format!("`{placeholder}`")), "examples/CLIENTS.md does not explain {placeholder}");
+    }
     let wanted = page_of(&vectors);
     if shown != wanted {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("CLIENTS.md");

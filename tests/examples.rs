@@ -257,6 +257,14 @@ fn a_client_is_tested_with_the_vectors() {
 }
 
 #[test]
+fn vectors_are_played_without_placeholders() {
+    let check = "import play, re\n\
+        for title, steps in play.load().items():\n\x20\
+            for step in steps: assert not re.search(rb'<[a-z]+>', step[2]), (title, step)";
+    adapter("python", &[&["python3", "--version"]], &["python3", "-c", check]);
+}
+
+#[test]
 fn celery_tasks_run_once_and_survive_a_crash() {
     adapter("celery", &[&["python3", "-c", "import celery, greenstalk"]], &["python3", "test_transport.py"]);
 }

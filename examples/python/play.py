@@ -21,6 +21,11 @@ def unescape(text):
     return value.encode("latin-1")
 
 
+def example(line):
+    """Replaces the placeholders whose text differs from run to run. `load` replaces `<len>`, which precedes a body."""
+    return line.replace(b"<n>", b"1").replace(b"<any>", b"1")
+
+
 def load(path=VECTORS):
     """Returns the steps of each vector by its title: a client, `sends` or `gets`, and the bytes."""
     vectors = {}
@@ -34,10 +39,10 @@ def load(path=VECTORS):
             client, mark, text = step.groups()
             if mark == "|":
                 # The line continues the body of the previous reply. `*` represents optional lines, which are not sent.
-                steps[-1][2] += b"" if text == "*" else unescape(text) + b"\n"
+                steps[-1][2] += b"" if text == "*" else example(unescape(text)) + b"\n"
             else:
                 end = b"" if mark == "::" else b"\r\n"
-                steps.append([client, "gets" if mark == "<" else "sends", unescape(text).replace(b"<n>", b"1") + end])
+                steps.append([client, "gets" if mark == "<" else "sends", example(unescape(text)) + end])
     for steps in vectors.values():
         for step in steps:
             line, _, body = step[2].partition(b"\r\n")
