@@ -22,7 +22,8 @@
 #   MINUTES                  for `soak`: the duration (default 1)
 #   TARGET, SECONDS          for `fuzz`: one fuzz target, and the time for each target
 #   SCENE, SCHEDULES         for `threads`: one scene, and the number of schedules for each scene, with each scheduler
-#   FILES, SHARD             for `mutants`: the files to change, and the part of all changes to try, such as 3/40
+#   FILES, PROMISE, SHARD    for `mutants`: the files to change, or the promise whose code to change, and the part of all
+#                            changes to try, such as 3/40
 
 SEED =
 RESTARTS =
@@ -157,16 +158,22 @@ fuzz: ## run the fuzzers; TARGET=log for one target, SECONDS=600 for each target
 	        -timeout=20 -print_final_stats=1; \
 	done
 
-# .cargo/mutants.toml selects the files to mutate, and the tests that must detect the mutations. PROMISE is the number
-# of a promise in beanpole-promises(7).
+# .cargo/mutants.toml selects the tests that must detect the mutations. PROMISE is the number of a promise in
+# beanpole-promises(7): the files that cite this promise are mutated, and the test programs that cite it run as well.
 PROMISE =
-ENFORCING = $(if $(PROMISE),$(shell grep -rlE '^//! Enforces promises? (.* )?$(PROMISE)[ .]' src))
+CITING = promises? (.* )?$(PROMISE)[ .]
+ENFORCING = $(if $(PROMISE),$(shell grep -rlE '^//! Enforces $(CITING)' src))
+TESTING = $(if $(PROMISE),$(filter-out $(EXCLUDED),$(sort \
+	$(shell grep -rlE '^ *(//|\#) Tests $(CITING)' tests | sed 's|^tests/\([^/.]*\).*|\1|'))))
 mutants: ## find small mistakes in the code that no test detects; FILES='src/binlog/*', PROMISE=P12, SHARD=3/40; needs cargo-mutants
 	@if ! $(CARGO) mutants --version >/dev/null 2>&1; then \
 	    echo 'cargo-mutants is missing: cargo install --locked cargo-mutants' >&2; exit 1; \
 	fi
+	@if [ -n '$(PROMISE)' ] && [ -z '$(ENFORCING)' ]; then \
+	    echo 'PROMISE=$(PROMISE): no file enforces this promise; see ARCHITECTURE.md, Promises' >&2; exit 1; \
+	fi
 	$(CARGO) mutants --output '$(abspath $(TARGET_DIR))' --sharding round-robin --cargo-arg=--locked $(foreach file,$(or $(ENFORCING),$(FILES)),--file '$(file)') \
-	    $(if $(SHARD),--shard '$(SHARD)')
+	    $(if $(SHARD),--shard '$(SHARD)') $(if $(TESTING),-- $(TESTING:%=--test=%))
 
 threads: ## test thread interleavings of the production code; SCHEDULES=50000, SCENE=replies-in-order; downloads shuttle
 	SCENE='$(SCENE)' SCHEDULES='$(SCHEDULES)' CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/threads' \

@@ -94,6 +94,32 @@ fn make(arguments: &[String]) -> String {
     output
 }
 
+/// `echo` replaces cargo, and prints the arguments of cargo-mutants.
+#[test]
+fn mutants_of_a_promise_are_tested_by_the_tests_of_the_promise() {
+    let mutants = |promise: &str| {
+        let arguments = ["mutants", "CARGO=echo", "MAKEFLAGS=", &format!("PROMISE={promise}")];
+        let run = Command::new("make").args(arguments).output().expect("make");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (run.status.success(), text(&run.stdout), text(&run.stderr))
+    };
+    for (promise, words) in [
+        ("P21", &["--file src/server/memory.rs", " -- ", "--test=hostile", "--test=memory"][..]),
+        ("P28", &["--file src/engine/rules/concurrency.rs", " -- ", "--test=conversations"]),
+        ("P33", &["--file src/cluster/active.rs", " -- ", "--test=cluster"]),
+        ("", &["--file src/binlog/**"]),
+    ] {
+        let (well, out, err) = mutants(promise);
+        let last = out.lines().last().unwrap_or_default();
+        assert!(well && words.iter().all(|word| last.contains(word)), "{promise}: {out}{err}");
+        assert!(!last.contains("=oracle") && promise.is_empty() != last.contains("--test="), "{promise}: {last}");
+    }
+    for unknown in ["P0", "P99", "12", "P1 P2"] {
+        let (well, out, err) = mutants(unknown);
+        assert!(!well && !out.contains("--file") && err.contains("no file enforces this promise"), "{out}{err}");
+    }
+}
+
 #[test]
 fn uninstall_removes_all_installed_files() {
     let folder = Folder::new();
