@@ -1,9 +1,10 @@
-//! Fills a queue with every tag, key, limit, pause and setting that the log can store, and parses exports.
+//! Fills a queue with every tag, key, limit, pause and setting that the log can store, and with jobs of Gearman and
+//! Workq, and parses exports.
 //!
 //! Owns the commands that fill the queue. `tests/features.rs` reports tags and settings that are missing from this
 //! file. All times are longer than any test.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 /// Puts jobs 1 to 15, including two schedules, and sets tube settings. The server must be empty.
@@ -52,6 +53,69 @@ pub fn fill(mut stream: TcpStream) {
     let replies: Vec<String> = lines.take(58).map(|line| line.expect("a reply")).collect();
     let refused = replies.iter().find(|line| ["BAD_FORMAT", "NOT_FOUND", "UNKNOWN_COMMAND"].contains(&line.as_str()));
     assert_eq!(refused, None, "{replies:?}");
+}
+
+/// Submits a background job over Gearman. Its unique ID is not valid UTF-8.
+pub fn fill_gearman(mut stream: impl Read + Write) {
+    let submit = b"func\0unique \"name\"\xff\0body";
+    let head = [&b"\0REQ"[..], &18u32.to_be_bytes(), &(submit.len() as u32).to_be_bytes()].concat();
+    stream.write_all(&[&head[..], submit].concat()).expect("a connection");
+    let mut created = [0; 12];
+    stream.read_exact(&mut created).expect("a reply");
+    assert_eq!(created[..8], *b"\0RES\0\0\0\x08");
+}
+
+/// Adds a job over Workq.
+pub fn fill_workq(stream: impl Read + Write) {
+    let id = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+    let add = format!("add {id} steps 60000 100016000 4 -max-fails=3 -max-attempts=5\r\nbody\r\n");
+    assert_eq!(ask_workq(stream, &add, 1), "+OK\r\n");
+}
+
+/// A finished job and a leased job of Workq.
+const FINISHED: &str = "6ba7b811-9dad-11d1-80b4-00c04fd430c8";
+const LEASED: &str = "6ba7b812-9dad-11d1-80b4-00c04fd430c8";
+
+/// Adds two jobs over Workq, stores a result for the first job, and leases the second job.
+pub fn fill_outcomes(mut stream: impl Read + Write) {
+    for (id, number) in [(FINISHED, 17), (LEASED, 18)] {
+        let add = format!("add {id} done 60000 1000{number}000 4\r\nwork\r\n");
+        assert_eq!(ask_workq(&mut stream, &add, 1), "+OK\r\n");
+        let leased = ask_workq(&mut stream, "lease done 0\r\n", 3);
+        assert_eq!(leased, format!("+OK 1\r\n{id} done 60000 4\r\nwork\r\n"));
+        if id == FINISHED {
+            assert_eq!(ask_workq(&mut stream, &format!("complete {id} 6\r\nresult\r\n"), 1), "+OK\r\n");
+        }
+    }
+}
+
+/// Returns what the server reports about the jobs of [`fill_outcomes`].
+pub fn outcomes(stream: impl Read + Write) -> String {
+    let commands = format!("inspect job {FINISHED}\r\nresult {FINISHED} 0\r\ninspect job {LEASED}\r\n");
+    ask_workq(stream, &commands, 15 + 3 + 15)
+}
+
+fn ask_workq(mut stream: impl Read + Write, commands: &str, lines: usize) -> String {
+    stream.write_all(commands.as_bytes()).expect("a connection");
+    let mut reply = Vec::new();
+    while reply.iter().filter(|&&byte| byte == b'\n').count() < lines {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a reply");
+        reply.push(byte[0]);
+    }
+    String::from_utf8(reply).expect("text")
+}
+
+/// Returns an export of jobs of all protocols without the properties that only jobs of Gearman and Workq have. An
+/// import does not store these properties.
+pub fn without_protocols(export: &str) -> String {
+    let unstored = [
+        r#","protocol":"gearman""#,
+        r#","protocol":"workq""#,
+        r#","unique":"id","try":5,"max-fails":3"#,
+        r#","unique":"id""#,
+    ];
+    unstored.iter().fold(export.to_owned(), |text, part| text.replace(part, ""))
 }
 
 /// Returns the lines of an export without the fields that an import does not preserve. Replaces each large number with
