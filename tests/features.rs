@@ -101,7 +101,6 @@ fn words(needs: &Needs) -> Vec<&'static str> {
     }
 }
 
-// Tests promise P32 of beanpole-promises(7).
 #[test]
 fn every_part_supports_every_tag_and_setting() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -173,6 +173,7 @@ fn judge(conversation: &Conversation, result: Result<(), String>, reason: Option
     }
 }
 
+// Tests promise P36 of beanpole-promises(7).
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let [program] = arguments.as_slice() else {

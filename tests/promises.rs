@@ -17,8 +17,10 @@ struct Promise {
     title: String,
     /// Paths of source files, relative to `src`.
     enforced: BTreeSet<String>,
-    /// Names of test functions, or paths of test files.
+    /// Names of test functions, titles of conversations, or paths of test programs that have no test functions.
     tests: BTreeSet<String>,
+    /// Names of functions in `tests/sim` that check the promise in simulated worlds.
+    checks: BTreeSet<String>,
     targets: Vec<String>,
     rules: Vec<String>,
 }
@@ -36,7 +38,7 @@ fn table() -> Vec<Promise> {
     let rows = page.lines().filter(|line| line.starts_with("| P"));
     rows.map(|row| {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let &[number, title, enforced, tests, targets, rules] = cells.as_slice() else {
+        let &[number, title, enforced, tests, checks, targets, rules] = cells.as_slice() else {
             panic!("wrong number of cells: {row}")
         };
         Promise {
@@ -44,6 +46,7 @@ fn table() -> Vec<Promise> {
             title: title.to_owned(),
             enforced: quoted(enforced),
             tests: quoted(tests),
+            checks: quoted(checks),
             targets: words(targets, " "),
             rules: words(rules, ","),
         }
@@ -51,37 +54,71 @@ fn table() -> Vec<Promise> {
     .collect()
 }
 
-/// Calls `look` with the path and the text of each Rust file in `folder` and its subdirectories, except `target`.
+/// Calls `look` with the path and the text of each Rust file and each conversation in `folder` and its subdirectories,
+/// except `target`, and except the conversations of released versions.
 fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).expect("a directory of the repository") {
         let path = entry.expect("an entry").path();
+        let ends_in = |end: &str| path.extension().is_some_and(|extension| extension == end);
         if path.is_dir() && !path.ends_with("target") {
             each_source(&path, look);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if ends_in("rs") || path.starts_with("tests/conversations") && ends_in("txt") {
             look(&path.to_string_lossy(), &read(&path));
         }
     }
 }
 
-/// Returns the promise numbers in a comment of the form `// Tests promises P1 and P2 of beanpole-promises(7).`. The
-/// comment can also begin with `//! Enforces`.
-fn cited(line: &str) -> Option<Vec<String>> {
-    let sentence = line.trim().strip_prefix("//! Enforces").or_else(|| line.trim().strip_prefix("// Tests"))?;
-    let (form, numbers) = sentence.trim().strip_suffix(" of beanpole-promises(7).")?.split_once(' ')?;
+/// Returns the first word and the promise numbers of a comment of the form `// Tests promises P1 and P2 of
+/// beanpole-promises(7).`. The comment can also begin with `//! Enforces`, with `// Checks` or, in a conversation, with
+/// `# Tests`.
+fn cited(line: &str) -> Option<(&str, Vec<String>)> {
+    let text = line.trim().trim_start_matches(['/', '!', '#']).strip_prefix(' ')?;
+    let (verb, rest) = text.strip_suffix(" of beanpole-promises(7).")?.split_once(' ')?;
+    let (form, numbers) = rest.split_once(' ')?;
     let numbers = words(numbers, " and ");
     let number = |word: &String| word.strip_prefix('P').is_some_and(|digits| digits.parse::<u32>().is_ok());
-    (form == if numbers.len() == 1 { "promise" } else { "promises" } && numbers.iter().all(number)).then_some(numbers)
+    let is_known = matches!(verb, "Enforces" | "Tests" | "Checks") && line.starts_with("//!") == (verb == "Enforces");
+    let is_form = form == if numbers.len() == 1 { "promise" } else { "promises" };
+    (is_known && is_form && numbers.iter().all(number)).then_some((verb, numbers))
 }
 
 fn function(line: &str) -> Option<&str> {
-    line.trim().strip_prefix("fn ")?.split('(').next()
+    let line = line.trim();
+    line.strip_prefix("pub ").unwrap_or(line).strip_prefix("fn ")?.split(['(', '<']).next()
 }
 
-/// For each promise, the source files and the test functions that cite it.
+/// Returns the name of the function below line `number` with its type, and the lines between.
+fn item<'a>(lines: &[&'a str], number: usize) -> Option<(String, Vec<&'a str>)> {
+    let above: Vec<&str> = lines[number..].iter().copied().take_while(|line| function(line).is_none()).collect();
+    let line = lines.get(number + above.len())?;
+    let own = lines[..number].iter().rev().find_map(|line| line.strip_prefix("impl ")?.split([' ', '<']).next());
+    let path = own.filter(|_| line.starts_with(' ')).map(|own| format!("{own}::")).unwrap_or_default();
+    Some((path + function(line)?, above))
+}
+
+/// Returns the cited name of what follows the comment in line `number`: a test function, a whole test program, a
+/// conversation or, for `Checks`, another function.
+fn name_of(path: &str, lines: &[&str], number: usize, verb: &str) -> Option<String> {
+    if path.ends_with(".txt") {
+        return lines[number - 1].strip_prefix("== ").map(str::to_owned);
+    }
+    let (name, above) = item(lines, number)?;
+    let is_test = above.iter().any(|line| line.contains("#[test]"));
+    match verb {
+        "Checks" => (!is_test && path.starts_with("tests/sim")).then_some(name),
+        _ if name == "main" => Some(path.to_owned()),
+        _ => is_test.then(|| name.rsplit("::").next().unwrap_or_default().to_owned()),
+    }
+}
+
+/// For each promise, the source files, the tests and the checks that cite it.
 #[derive(Default)]
 struct Citations {
     files: BTreeMap<String, BTreeSet<String>>,
     tests: BTreeMap<String, BTreeSet<String>>,
+    checks: BTreeMap<String, BTreeSet<String>>,
+    /// The tests that `make test` does not run, with the arguments of cargo that run them.
+    unusual: BTreeMap<String, Vec<String>>,
 }
 
 fn citations() -> Citations {
@@ -89,18 +126,20 @@ fn citations() -> Citations {
     let mut look = |path: &str, text: &str| {
         let lines: Vec<&str> = text.lines().collect();
         for (number, line) in lines.iter().enumerate() {
-            let Some(promises) = cited(line) else { continue };
-            let (kind, name) = if line.starts_with("//!") {
-                (&mut found.files, path.strip_prefix("src/").map(str::to_owned))
-            } else {
-                let name = lines[number..].iter().find_map(|line| function(line));
-                let is_test = lines[number..]
-                    .iter()
-                    .take_while(|line| function(line).is_none())
-                    .any(|line| line.contains("#[test]"));
-                (&mut found.tests, name.filter(|_| is_test).map(str::to_owned))
+            let Some((verb, promises)) = cited(line) else { continue };
+            let (kind, name) = match verb {
+                "Enforces" => (&mut found.files, path.strip_prefix("src/").map(str::to_owned)),
+                "Checks" => (&mut found.checks, name_of(path, &lines, number, verb)),
+                _ => (&mut found.tests, name_of(path, &lines, number, verb)),
             };
-            let name = name.unwrap_or_else(|| panic!("{path}: {line}: neither in a file of src nor above a test"));
+            let name = name.unwrap_or_else(|| panic!("{path}: {line}: not above anything that can cite a promise"));
+            let program = path.trim_start_matches("tests/").split(['/', '.']).next().unwrap_or_default();
+            let is_ignored = item(&lines, number).is_some_and(|it| it.1.iter().any(|line| line.contains("#[ignore")));
+            if name.ends_with(".rs") && path == name || is_ignored {
+                let mut arguments = vec![format!("--test {program} ")];
+                arguments.extend(is_ignored.then(|| "--ignored".to_owned()));
+                found.unusual.insert(name.clone(), arguments);
+            }
             for promise in promises {
                 kind.entry(promise).or_default().insert(name.clone());
             }
@@ -111,27 +150,35 @@ fn citations() -> Citations {
     found
 }
 
+/// Returns the commands of a make target.
+fn commands(target: &str) -> String {
+    let makefile = read("pkg/tests.mk");
+    let rule = makefile.split_once(&format!("\n{target}: ")).map_or("", |(_, rest)| rest);
+    rule.lines().skip(1).take_while(|line| line.starts_with('\t')).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn every_promise_is_cited_by_code_and_tests() {
     let found = citations();
     let rows = table();
     for row in &rows {
         let number = &row.number;
-        assert!(!row.tests.is_empty() && !row.targets.is_empty(), "{number} has no test");
+        assert!(!row.tests.is_empty(), "{number} has no test");
         assert_eq!(found.files.get(number), Some(&row.enforced), "{number}: the citing files differ from the table");
-        let functions: BTreeSet<String> = row.tests.iter().filter(|name| !name.ends_with(".rs")).cloned().collect();
-        assert_eq!(
-            found.tests.get(number).cloned().unwrap_or_default(),
-            functions,
-            "{number}: the citing tests differ from the table"
-        );
-        for path in row.tests.difference(&functions) {
-            assert!(Path::new(path).exists(), "{number}: {path} does not exist");
+        let cited = |kind: &BTreeMap<String, BTreeSet<String>>| kind.get(number).cloned().unwrap_or_default();
+        assert_eq!(cited(&found.tests), row.tests, "{number}: the citing tests differ from the table");
+        assert_eq!(cited(&found.checks), row.checks, "{number}: the citing checks differ from the table");
+        let simulated = row.targets.iter().any(|target| target == "sim");
+        assert_eq!(simulated, !row.checks.is_empty(), "{number}: exactly the promises of `make sim` need checks");
+        for (test, arguments) in found.unusual.iter().filter(|(test, _)| row.tests.contains(*test)) {
+            let runs = |target: &String| arguments.iter().all(|words| commands(target).contains(words));
+            assert!(row.targets.iter().any(runs), "{number}: no make target of the row runs {test}");
         }
     }
     let numbers: BTreeSet<&String> = rows.iter().map(|row| &row.number).collect();
     let known = |number: &&String| numbers.contains(number);
-    let strange: Vec<&String> = found.files.keys().chain(found.tests.keys()).filter(|number| !known(number)).collect();
+    let kinds = [&found.files, &found.tests, &found.checks];
+    let strange: Vec<&String> = kinds.into_iter().flat_map(BTreeMap::keys).filter(|number| !known(number)).collect();
     assert!(strange.is_empty(), "promises missing from the table: {strange:?}");
 }
 

@@ -73,6 +73,7 @@ fn this_version_has_a_directory() {
     assert!(versions().contains(&own), "{} is missing: see CONTRIBUTING.md, Releases", own.display());
 }
 
+// Tests promise P40 of beanpole-promises(7).
 #[test]
 fn binlogs_are_read() {
     for version in versions() {
@@ -88,6 +89,7 @@ fn binlogs_are_read() {
     }
 }
 
+// Tests promise P40 of beanpole-promises(7).
 #[test]
 fn exports_are_imported() {
     for version in versions() {
@@ -104,6 +106,7 @@ fn exports_are_imported() {
 }
 
 /// Each line of `rights` contains a client, a command, a tube, and the expected exit status of `check-access`.
+// Tests promise P40 of beanpole-promises(7).
 #[test]
 fn released_access_files_grant_the_same_rights() {
     for version in versions() {

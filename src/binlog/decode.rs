@@ -1,5 +1,5 @@
 //! Decoding of records, and detection of intact records. The encoding is in `record.rs`. Must not trust the input.
-//! Enforces promise P24 of beanpole-promises(7).
+//! Enforces promises P24 and P40 of beanpole-promises(7).
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

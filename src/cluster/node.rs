@@ -1,6 +1,6 @@
-//! A standby: follows the active server, decides when to claim the journal, and rejects a journal to which its copy
-//! does not belong. The total order of entries in the shared log protects acknowledged changes. The time limits only
-//! prevent two servers from giving the same job to two workers at the same time.
+//! A standby: follows the active server, decides when to claim the journal, and rejects the journal of another queue.
+//! The order of entries protects acknowledged changes; the time limits prevent two servers from assigning the same job.
+//! Enforces promise P38 of beanpole-promises(7).
 
 use std::collections::VecDeque;
 use std::io;

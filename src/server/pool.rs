@@ -682,6 +682,7 @@ mod tests {
         client.read(&mut [0; 4096]).unwrap_or(0)
     }
 
+    // Tests promise P22 of beanpole-promises(7).
     #[test]
     fn a_light_client_waits_for_one_of_a_crowd_only() {
         let (mut thread, mut clients) = thread_with_clients(200);
@@ -787,6 +788,32 @@ mod tests {
             let left = to.map_or(0, |moved| JOBS - moved);
             assert_eq!(ready_jobs(&mut thread, &mut bystander, "default"), left, "{command}");
             assert_eq!(ready_jobs(&mut thread, &mut bystander, "to"), to.unwrap_or(0), "{command}");
+        }
+    }
+
+    // Tests promise P22 of beanpole-promises(7).
+    #[test]
+    fn a_client_is_served_during_a_long_command_of_another_client() {
+        const JOBS: usize = 1000;
+        for command in ["flush-tube default", "move-tube default to ready 1000"] {
+            let (mut thread, mut clients) = thread_with(Config::embedded().with(|it| it.turn_steps = 10), 2);
+            let (mut bystander, mut client) = (clients.pop().expect("a client"), clients.pop().expect("a client"));
+            for _ in 0..JOBS {
+                say(&mut client, b"put 0 0 9 0\r\n\r\n");
+                while thread.round() {}
+                received(&mut client);
+            }
+            say(&mut client, format!("{command}\r\n").as_bytes());
+            thread.round();
+            say(&mut bystander, b"list-tube-used\r\n");
+            let rounds = (1..=JOBS).find(|_| {
+                thread.round();
+                received(&mut bystander) > 0
+            });
+            assert!(rounds.is_some_and(|rounds| rounds <= 3), "{command}: a reply after {rounds:?} rounds");
+            assert_eq!(received(&mut client), 0, "{command} must not be complete yet");
+            while thread.round() {}
+            assert!(received(&mut client) > 0, "{command}");
         }
     }
 

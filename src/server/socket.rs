@@ -348,6 +348,19 @@ mod tests {
         assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(Duration::from_secs(61 + 4 * 11)));
     }
 
+    // Tests promise P10 of beanpole-promises(7).
+    #[test]
+    fn an_unreachable_peer_is_detected_within_90_seconds_by_default() {
+        let stream = accepted(crate::settings::config::Config::default().keepalive);
+        let socket = SockRef::from(&stream);
+        let idle = socket.tcp_keepalive_time().expect("an option");
+        let interval = socket.tcp_keepalive_interval().expect("an option");
+        let probes = socket.tcp_keepalive_retries().expect("an option");
+        assert!(socket.keepalive().expect("an option"));
+        assert_eq!(idle + interval * probes, Duration::from_secs(90));
+        assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(Duration::from_secs(90)));
+    }
+
     #[test]
     fn keepalive_can_be_disabled() {
         let stream = accepted(Keepalive { idle: 0, interval: 10, count: 3 });

@@ -198,6 +198,7 @@ fn joining_a_volatile_job_makes_it_durable() {
     assert_eq!((find_name(&back, b"n"), back.any_job(job).is_some()), (Some(other), false));
 }
 
+// Tests promises P10 and P39 of beanpole-promises(7).
 #[test]
 fn a_lease_continues_across_restarts_and_expires_in_time() {
     let disk = Disk::new(1);

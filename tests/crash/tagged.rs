@@ -260,8 +260,16 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     verb(life, |engine, now| {
         engine.fail(client, id, 5, b"no such host", now).expect("a reserved job");
     });
-    assert!(life.access.with(|_, engine| engine.is_buried(id) && engine.dead_from(&engine.job(id).unwrap()).is_some()));
+    life.access.with(|_, engine| assert_dead_letter(engine, id));
     id
+}
+
+/// Panics unless the job is a dead letter with the original tube and the reason that [`dead_letter`] has reported.
+fn assert_dead_letter(engine: &Engine, id: JobId) {
+    let job = engine.job(id).expect("a dead letter");
+    let reason = engine.stored_options(&job).map(|options| options.reason);
+    assert_eq!((job.state(), engine.tube_of(&job)), (State::Buried, &b"dead"[..]));
+    assert_eq!((engine.dead_from(&job), reason), (Some(&b"mail"[..]), Some(&b"no such host"[..])));
 }
 
 /// Several jobs with the same key must be found in the same order before and after a restart.
@@ -335,6 +343,15 @@ fn a_dead_letter_keeps_its_origin() {
         let _ = engine.kick_job(id, now);
     });
     assert!(life.access.with(|_, engine| engine.job(id).is_none()));
+    // The dead letter survives power failures and kills, and stays buried for any time.
+    let disk = Disk::new(3);
+    let mut life = begin(&disk, dawn());
+    let id = dead_letter(&mut life, false, Span::MAX);
+    save(&mut life);
+    assert_dead_letter(&after_cut(&disk, life.now), id);
+    let mut engine = after_cut(&disk.kill(1), life.now + Span::from_secs(1_000_000));
+    while !engine.tick(life.now + Span::from_secs(2_000_000)) {}
+    assert_dead_letter(&engine, id);
     // A worker reports the outcome of a job after the worker has lost the reservation.
     let disk = Disk::new(2);
     let mut life = begin(&disk, dawn());
@@ -342,6 +359,7 @@ fn a_dead_letter_keeps_its_origin() {
     save(&mut life);
     let before = disk.kill(1);
     let mut again = begin(&before, life.now);
+    again.access.with(|_, engine| assert_dead_letter(engine, id));
     verb(&mut again, |engine, now| {
         engine.complete(id, Outcome::Done(Body::from(b"done".as_slice())), now).expect("a job");
     });

@@ -301,6 +301,7 @@ fn with_all_protocols(folder: &Folder, more: &[&str]) -> Server {
     Server::beanpole(&[&sockets.each_ref().map(String::as_str), more].concat())
 }
 
+// Tests promise P32 of beanpole-promises(7).
 #[test]
 fn data_of_extensions_is_exported_and_imported() {
     let (folder, binlog) = (Folder::new(), Folder::new());
@@ -441,6 +442,7 @@ fn dead_letters_with_the_same_key_are_all_imported() {
     assert_eq!((ended.code, fields(&fresh.ok(&["export"]))), (0, fields(&export)));
 }
 
+// Tests promise P32 of beanpole-promises(7).
 #[test]
 fn unsupported_data_is_reported_and_counted() {
     let folder = Folder::new();

@@ -121,6 +121,7 @@ fn every_field_and_counter_of_a_job() {
     });
 }
 
+// Tests promise P39 of beanpole-promises(7).
 #[test]
 fn delays_continue_while_the_server_is_down() {
     both(|home, clean| {
@@ -223,6 +224,7 @@ fn the_orders_of_priorities_and_of_burying_survive() {
     });
 }
 
+// Tests promise P39 of beanpole-promises(7).
 #[test]
 fn a_pause_continues_after_a_restart_and_ends_in_time() {
     both(|home, clean| {

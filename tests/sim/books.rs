@@ -81,6 +81,7 @@ impl Books {
         self.owned.clear();
     }
 
+    // Checks promises P1 and P12 of beanpole-promises(7).
     pub fn compare(&self, engine: &Engine) -> Result<(), String> {
         match self.owned.iter().find(|id| engine.any_job(JobId(**id)).is_none()) {
             Some(id) => Err(format!("job {id} was acknowledged, but is missing")),
@@ -88,6 +89,7 @@ impl Books {
         }
     }
 
+    // Checks promise P1 of beanpole-promises(7).
     pub fn are_among(&self, ids: &BTreeSet<u64>) -> Result<(), String> {
         match self.owned.difference(ids).next() {
             Some(id) => Err(format!("job {id} was acknowledged, but was never delivered")),

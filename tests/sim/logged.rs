@@ -47,6 +47,7 @@ impl Logged {
     }
 
     /// Checks that the queue, recovered at the time `now`, is in a permitted state.
+    // Checks promises P12 and P13 and P39 of beanpole-promises(7).
     pub fn compare(&self, engine: &Engine, now: Time) -> Result<(), String> {
         match &self.snapshots {
             Some(_) if self.short => Ok(()),

@@ -137,6 +137,7 @@ fn conversation(seed: u64, actions: &[Action]) -> String {
 }
 
 /// Reserves and deletes all remaining jobs. Each job that must exist must be delivered exactly once.
+// Checks promises P1 and P2 of beanpole-promises(7).
 pub fn drain_all(world: &mut World) -> Result<(), String> {
     let (books, server) = world.end();
     let mut stream = server.connect(Wire::Beanstalk).expect("a pair of sockets");

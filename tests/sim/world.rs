@@ -305,6 +305,7 @@ impl World {
 
     /// Reads at most `limit` available bytes. The limit does not apply to HTTP responses that are not predicted.
     /// Records complete beanstalk and HTTP lines in the books.
+    // Checks promise P12 of beanpole-promises(7).
     fn read(&mut self, who: usize, limit: usize) -> Result<(), String> {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
@@ -460,6 +461,8 @@ impl World {
 
     /// Drops the possible histories that contradict the received bytes or the job counts. If `whole` is `true`, no
     /// bytes are in transit, and the replies must be complete.
+    // Checks promises P2 and P3 and P5 and P6 and P7 and P8 and P9 and P10 of beanpole-promises(7).
+    // Checks promises P27 and P28 and P29 and P30 and P31 of beanpole-promises(7).
     fn compare_predicted(&mut self, whole: bool) -> Result<(), String> {
         if !self.setup.predicted || self.disk.has_crashed() {
             return Ok(());
@@ -544,6 +547,7 @@ impl World {
     }
 
     /// Ends all faults and disconnects all clients. Then checks that each remaining job is delivered exactly once.
+    // Checks promises P16 and P17 of beanpole-promises(7).
     pub fn finish(&mut self) -> Result<(), String> {
         if self.crash.is_some() {
             self.disk.stop();

@@ -106,6 +106,7 @@ fn jobs_and_results_are_recovered() {
     assert_eq!(ask(&mut client, "lease q 0\r\n", 3)[1], format!("{} q 600000 4", id(1)));
 }
 
+// Tests promise P39 of beanpole-promises(7).
 #[test]
 fn times_continue_while_the_server_is_down() {
     let folder = Scratch::new("times");

@@ -1,6 +1,6 @@
-//! Restores a queue from its log. Records are applied in the order in which they were written.
-//! [`Engine::finish_restore`] queues the jobs, and must be called last. Methods that restore a change to a job return
-//! its slot and previous [`Engine::logged_size`], or `None` if the job does not exist or the change does not apply.
+//! Restores a queue from records in the order of writing. [`Engine::finish_restore`] queues the jobs and must be last.
+//! Methods for a job return its slot and previous [`Engine::logged_size`], or `None` if the change does not apply.
+//! Enforces promise P39 of beanpole-promises(7).
 //! Touches: agenda, store, tubes.
 
 use super::change::LoggedGroup;
