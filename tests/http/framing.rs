@@ -176,6 +176,19 @@ fn connections_without_a_request_are_closed_before_used_ones() {
     used.iter_mut().for_each(|visitor| assert_eq!(visitor.get("/healthz").status, 200));
 }
 
+#[test]
+fn rejected_clients_receive_the_reason() {
+    let visited = serve(|config| config.max_connections_per_address = Some(1));
+    let mut first = visited.visitor();
+    assert_eq!(first.get("/healthz").status, 200);
+    let mut second = visited.visitor();
+    let reply = second.reply();
+    assert_eq!((reply.status, reply.body.as_str()), (503, "too many connections\n"), "{reply:?}");
+    assert!(reply.head.contains("Connection: close\r\n") && reply.head.contains("Retry-After: 1\r\n"), "{reply:?}");
+    assert!(second.is_closed());
+    assert_eq!(first.get("/healthz").status, 200);
+}
+
 /// Silent connections and incomplete requests must not delay the replies to other clients.
 #[test]
 fn health_is_reported_despite_silent_connections() {
@@ -194,6 +207,10 @@ fn health_is_reported_despite_silent_connections() {
             std::thread::yield_now();
         }
     }
+    // Each round, the server can accept the health check only after closing silent connections. It counts those that it
+    // evicts, but not those whose time limit has expired.
+    let dropped = visited.client().figure("stats", "dropped-connections").expect("statistics");
+    assert_ne!(dropped, "0");
 }
 
 /// A reproducible random number generator.
