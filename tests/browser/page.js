@@ -96,12 +96,24 @@ async function until(look, wanted) {
 async function isWithin(page, what) {
   const [inner, outer] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
   assert.ok(inner <= outer, what + ': ' + inner + ' px in ' + outer);
-  const wide = await page.evaluate(() => [...document.querySelectorAll('td, tbody th, dd, button, label, p')]
+  const wide = await page.evaluate(() => [...document.querySelectorAll('td, tbody th, dd, button, label, p, li, h2')]
     .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent));
   assert.deepStrictEqual(wide, [], what + ': overlaps its neighbor');
   const cards = await page.evaluate(() => [...document.querySelectorAll('.card')]
     .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth).map((one) => one.id + ' ' + one.scrollWidth + ' px in ' + one.clientWidth));
   assert.deepStrictEqual(cards, [], what + ': scrolls sideways');
+  // Inline elements have no scroll width, and the scroll width of a field includes its text.
+  const outside = await page.evaluate(() => [...document.querySelectorAll('a, span, li, h2, button, input, select, textarea, #note')].filter((one) => {
+    const box = one.getBoundingClientRect(), around = (one.closest('.card') || document.body).getBoundingClientRect();
+    return one.offsetParent && (box.left < around.left - 1 || box.right > around.right + 1);
+  }).map((one) => one.id + ' ' + one.textContent));
+  assert.deepStrictEqual(outside, [], what + ': extends beyond its card');
+  const cut = await page.evaluate(() => [...document.querySelectorAll('input[placeholder]')].filter((one) => {
+    const style = getComputedStyle(one), text = document.createElement('canvas').getContext('2d');
+    text.font = style.font;
+    return one.offsetParent && text.measureText(one.placeholder).width > one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  }).map((one) => one.id + ' ' + one.placeholder));
+  assert.deepStrictEqual(cut, [], what + ': the placeholder does not fit');
 }
 
 async function picture(page, name) {
@@ -187,26 +199,31 @@ async function away(browser) {
   await page.close();
 }
 
-/** Fills each view with wide cells: a late schedule, a worker that holds a job, a paused tube, and a failed job. */
+/** A tube name of the maximum length, which offers no place for a line break. */
+const LONG = 'x'.repeat(200);
+
+/** Fills each view with wide cells: a long name, a late schedule, a worker that holds a job, a paused tube, and a failed job. */
 async function fillWide(queue) {
   const put = (tags, body) => 'put 10 0 600 ' + body.length + ' ' + tags + '\r\n' + body + '\r\n';
   const film = JSON.stringify({ source: '/films/2026/11/the-long-winter.mkv', to: 'video/mp4', height: 1080 });
-  const heard = await say(queue, 'pause-tube default 500\r\n' + put('tub:transcode', film) + put('tub:transcode', film)
-    + put('tub:reports idp:nightly-report every:1', 'the report of the night') + put('tub:reports idp:monthly cron:"30 4 1 * *"', 'the report of the month'), 5);
-  const [failed, held, late] = [...heard.matchAll(/INSERTED (\d+)/g)].map((found) => found[1]);
+  const heard = await say(queue, 'use ' + LONG + '\r\nput 10 0 600 4\r\nwide\r\npause-tube default 500\r\n' + put('tub:transcode', film) + put('tub:transcode', film)
+    + put('tub:reports idp:nightly-report every:1', 'the report of the night') + put('tub:reports idp:monthly cron:"30 4 1 * *"', 'the report of the month'), 7);
+  const [long, failed, held, late] = [...heard.matchAll(/INSERTED (\d+)/g)].map((found) => found[1]);
   const worker = net.connect(queue, '127.0.0.1');
   let told = '';
   worker.on('data', (part) => { told += part; });
+  const idle = net.connect(queue, '127.0.0.1', () => idle.write('name idle\r\nwatch ' + LONG + '\r\n'));
   worker.write('name transcoder-7\r\nwatch transcode\r\nreserve\r\nfail ' + failed + ' 0 13\r\nexit status 1\r\nreserve\r\ntouch ' + held + ' 1234567/9999999\r\n');
   await until(() => /TOUCHED/.test(told), true);
-  return { worker, failed, held, late };
+  return { workers: [worker, idle], long, failed, held, late };
 }
 
-/** At every width, all columns must be visible without scrolling sideways. */
+/** At every width, all columns and names must be visible without scrolling sideways. */
 async function widths(browser) {
   const server = await start('--http-admin');
-  const { worker, failed, held, late } = await fillWide(server.queue);
+  const { workers, long, failed, held, late } = await fillWide(server.queue);
   const page = await open(browser);
+  page.on('dialog', (dialog) => dialog.accept());
   // Replaces numbers with those of a queue with millions of jobs.
   const large = (key, value) => (/^(current-jobs-\w+|jobs-held|runs|skipped|missed|tries)$/.test(key) ? 1234567 : /^((pause-)?time-left|job-age|idle|waited|ran)$/.test(key) ? 86399 : value);
   await page.route(/\/api\/(tubes|connections|schedules|history)\?/, async (route) => route.fulfill({ json: JSON.parse(await (await route.fetch()).text(), large) }));
@@ -214,7 +231,7 @@ async function widths(browser) {
   const places = [['', '#rows .pill', 'paused 23h'], ['#workers', '#rows', 'transcoder-7'], ['#schedules', '#rows', 'still exists (ready)'], ['#history', '#rows', 'exit status 1'],
     ['#failed', '#rows', 'exit status 1transcode1job'], ['#failed/' + keyOf('transcode') + '/' + keyOf('exit status 1'), '#group-jobs', 'the-long-winter'],
     ['#tube/' + keyOf('transcode') + '/buried', '#jobs', 'the-long-winter'], ['#tube/' + keyOf('reports') + '/scheduled', '#jobs', '30 4 1 * *'],
-    ['#job/' + failed, '#one', 'last error'], ['#job/' + held, '#one', 'held by transcoder-7'], ['#job/' + late, '#one', 'blocked by']];
+    ['#job/' + long, '#one', LONG], ['#job/' + failed, '#one', 'last error'], ['#job/' + held, '#one', 'held by transcoder-7'], ['#job/' + late, '#one', 'blocked by']];
   for (const width of [320, 480, 768, 900, 901, 1020, 1021, 1024, 1440, 2560]) {
     await page.setViewportSize({ width, height: 900 });
     for (const [hash, place, text] of places) {
@@ -222,6 +239,13 @@ async function widths(browser) {
       await until(async () => (await page.locator(place + ':visible').first().textContent({ timeout: 1000 }).catch(() => '')).includes(text), true);
       await isWithin(page, width + ' px, ' + (hash || '#tubes'));
     }
+    await page.evaluate((to) => { location.hash = to; }, '#tube/' + keyOf(LONG));
+    await page.locator('#peeks pre').waitFor();
+    await page.locator('#set').click();
+    await until(() => page.locator('#note').textContent(), LONG + ' has no settings now.');
+    await until(async () => (await page.locator('#flags').textContent()).includes('oldest ready job ' + LONG), true);
+    await isWithin(page, width + ' px, a long name');
+    await picture(page, 'long-' + width);
     await page.evaluate(() => { location.hash = ''; });
     await page.locator('#rows .pill:visible').waitFor();
     const pill = await page.evaluate(() => document.querySelector('.pill').getBoundingClientRect().toJSON());
@@ -229,7 +253,7 @@ async function widths(browser) {
     await picture(page, 'paused-' + width);
   }
   await page.close();
-  worker.destroy();
+  workers.forEach((worker) => worker.destroy());
   server.child.removeAllListeners('exit');
   server.child.kill();
 }

@@ -49,7 +49,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-pub const STYLE_HASH: &str = "4EWehbTYuJZ+4vNbGcE9SLkV3+ZAeqaP2tcuUCY1H/8=";
+pub const STYLE_HASH: &str = "RoRgB+DvTp27GZNKLm396yJW7Ufo4Ewu8ZS2AhwRxLs=";
 
 pub const SCRIPT_HASH: &str = "7gHvwr+NK24Pq79JP0hg0NqrIV9aRB56f5VU2iULpvg=";
 
