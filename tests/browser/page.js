@@ -683,6 +683,31 @@ async function orderOfDetails(browser, server) {
   await page.close();
 }
 
+/** A poll must not end a selection in the facts of a job, in the figures of a tube, or in the figures of the server. */
+async function selections(browser) {
+  const server = await start();
+  const page = await open(browser);
+  await say(server.queue, 'use chosen\r\nput 10 0 60 4\r\nbody\r\n', 2);
+  for (const [hash, place] of [['#job/1', '#one p'], ['#tube/' + keyOf('chosen'), '#peeks p'], ['#tube/' + keyOf('chosen'), '#times dd'], ['', '#server dd']]) {
+    await page.goto('http://127.0.0.1:' + server.web + '/' + hash);
+    if (!hash) await page.locator('summary').last().click();
+    await page.locator(place).first().waitFor();
+    const chosen = () => page.evaluate(() => getSelection().toString());
+    await page.evaluate((of) => getSelection().selectAllChildren(document.querySelector(of)), place);
+    const before = await chosen();
+    assert.notStrictEqual(before, '');
+    // The first of these polls may already have been in progress.
+    for (let polls = 0; polls < 3; polls += 1) await (await page.waitForResponse(/\/api\/server$/)).finished();
+    assert.strictEqual(await chosen(), before, place);
+    const text = () => page.locator(place).first().textContent(), old = await text();
+    await page.evaluate(() => getSelection().empty());
+    await until(async () => (await text()) === old, false);
+  }
+  await page.close();
+  server.child.removeAllListeners('exit');
+  server.child.kill();
+}
+
 /** Mistakes lose nothing: deletions are confirmed, and an empty field is not 0. Messages disappear, and ages grow. */
 async function slips(browser, server) {
   const page = await open(browser, {}, gone('slip'));
@@ -843,6 +868,7 @@ async function main() {
     await widths(browser);
     await order(browser, server);
     await orderOfDetails(browser, server);
+    await selections(browser);
     await slips(browser, server);
     await proxied(browser, server);
     await many(browser);

@@ -30,11 +30,11 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
             let byte = source[from];
             from += 1;
             let before = if to > 0 { page[to - 1] } else { 0 };
-            let after = if from < source.len() { source[from] } else { 0 };
+            let next = if from < source.len() { source[from] } else { 0 };
             let is_optional = match byte {
                 b'\n' => matches!(before, b';' | b'{' | b','),
                 b' ' if before == b'>' => page[to - 2] == b'=',
-                b' ' => matches!(before, b'=' | b'{' | b'+') || matches!(after, b'=' | b'{' | b'}' | b'+'),
+                b' ' => matches!(before, b'=' | b'?' | b'{' | b'+') || matches!(next, b'=' | b'?' | b'{' | b'}' | b'+'),
                 _ => false,
             };
             if !is_comment && !is_optional {
@@ -51,7 +51,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
 
 pub const STYLE_HASH: &str = "RoRgB+DvTp27GZNKLm396yJW7Ufo4Ewu8ZS2AhwRxLs=";
 
-pub const SCRIPT_HASH: &str = "7gHvwr+NK24Pq79JP0hg0NqrIV9aRB56f5VU2iULpvg=";
+pub const SCRIPT_HASH: &str = "+08tRT5Iv+ZKVAbDPPmgBluiwyfbOj9QNfVp5icWBiU=";
 
 pub fn policy() -> String {
     format!(
