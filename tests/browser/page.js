@@ -181,18 +181,31 @@ async function addresses(page, web) {
   await until(() => page.locator('#tube').isHidden(), true);
 }
 
-/** While the server is unreachable, the page must mark its data as outdated and not show "none" instead. */
+/** While the server hangs or is unreachable, the page must mark its data as outdated and not show "none" instead. */
 async function away(browser) {
   const server = await start('--http-admin');
   const page = await open(browser, {}, /net::ERR_/);
   await say(server.queue, 'use kept\r\nput 10 0 60 4\r\nbody\r\n', 2);
   await page.goto('http://127.0.0.1:' + server.web + '/#tube/' + [...'kept'].map((letter) => '%' + letter.charCodeAt(0).toString(16)).join(''));
   await until(async () => (await page.locator('#peeks pre').allTextContents())[0], 'body');
+  const outdated = async () => {
+    await until(async () => /cannot be reached.*Showing data from/.test(await page.locator('#note').textContent()), true);
+    assert.strictEqual((await page.locator('#peeks pre').allTextContents())[0], 'body');
+    assert.ok(await page.evaluate(() => document.body.classList.contains('stale')));
+  };
+  server.child.kill('SIGSTOP');
+  try {
+    await outdated();
+    await until(() => page.locator('#tube').getAttribute('class'), 'card pad gone');
+  } finally {
+    server.child.kill('SIGCONT');
+  }
+  await until(() => page.locator('.stale, .gone').count(), 0);
+  await until(() => page.locator('#note').textContent(), '');
+  assert.strictEqual((await page.locator('#peeks pre').allTextContents())[0], 'body');
   server.child.removeAllListeners('exit');
   server.child.kill();
-  await until(async () => /cannot be reached.*Showing data from/.test(await page.locator('#note').textContent()), true);
-  assert.strictEqual((await page.locator('#peeks pre').allTextContents())[0], 'body');
-  assert.ok(await page.evaluate(() => document.body.classList.contains('stale')));
+  await outdated();
   await page.locator('#resume').click();
   const lost = /cannot be reached.*No reply to the last change; it may have been made/;
   await until(async () => lost.test(await page.locator('#note').textContent()), true);
@@ -708,6 +721,48 @@ async function selections(browser) {
   server.child.kill();
 }
 
+/** A request for the overview that fails must not remove its figures, and one that takes long must not be repeated. */
+async function overview(browser) {
+  const server = await start();
+  const page = await open(browser, {}, /status of (500|403) /);
+  // Makes the pause between two requests for the overview shorter than the pause between two polls.
+  await page.addInitScript(() => { const now = performance.now.bind(performance); performance.now = () => now() * 9; });
+  await say(server.queue, 'put 10 0 60 1 tub:rare idp:rare every:9999\r\nx\r\n', 1);
+  await page.goto('http://127.0.0.1:' + server.web + '/');
+  const text = (part) => page.locator(part).textContent();
+  const has = (flag) => until(async () => (await text('#flags')).includes(flag), true);
+  await has('schedules in time');
+  await page.route(/\/api\/schedules\?/, (route) => route.fulfill({ status: 500, json: { error: 'out of order' } }));
+  await until(() => text('#overview-state'), 'out of order');
+  assert.match(await page.locator('#overview').getAttribute('class'), /gone/, 'the overview is marked as outdated');
+  await has('schedules in time');
+  await page.reload();
+  await until(() => text('#overview-state'), 'out of order');
+  assert.strictEqual(await text('#flags'), '');
+  await page.unroute(/\/api\/schedules\?/);
+  await until(() => text('#overview-state'), '');
+  assert.doesNotMatch(await page.locator('#overview').getAttribute('class'), /gone/);
+  await has('schedules in time');
+  await has('paused tubes');
+  // A client that may not see all tubes has no totals, but the other figures.
+  await page.route(/\/api\/overview$/, (route) => route.fulfill({ status: 403, json: { error: 'no right' } }));
+  await until(async () => (await text('#flags')).includes('paused tubes'), false);
+  assert.match(await text('#flags'), /schedules in time/);
+  assert.strictEqual(await text('#overview-state'), '');
+  await page.unroute(/\/api\/overview$/);
+  let requests = 0, release;
+  const gate = new Promise((resolve) => { release = resolve; });
+  await page.route(/\/api\/overview$/, async (route) => { requests += 1; await gate; await route.continue(); });
+  await until(() => requests, 1);
+  for (let polls = 0; polls < 3; polls += 1) await (await page.waitForResponse(/\/api\/server$/)).finished();
+  assert.strictEqual(requests, 1);
+  release();
+  await has('paused tubes');
+  await page.close();
+  server.child.removeAllListeners('exit');
+  server.child.kill();
+}
+
 /** Mistakes lose nothing: deletions are confirmed, and an empty field is not 0. Messages disappear, and ages grow. */
 async function slips(browser, server) {
   const page = await open(browser, {}, gone('slip'));
@@ -869,6 +924,7 @@ async function main() {
     await order(browser, server);
     await orderOfDetails(browser, server);
     await selections(browser);
+    await overview(browser);
     await slips(browser, server);
     await proxied(browser, server);
     await many(browser);

@@ -51,7 +51,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
 
 pub const STYLE_HASH: &str = "RoRgB+DvTp27GZNKLm396yJW7Ufo4Ewu8ZS2AhwRxLs=";
 
-pub const SCRIPT_HASH: &str = "+08tRT5Iv+ZKVAbDPPmgBluiwyfbOj9QNfVp5icWBiU=";
+pub const SCRIPT_HASH: &str = "Y6HXTmcCiMtsYYfLVxFKqV6O4QgDXiIoh4aJtrdrOuE=";
 
 pub fn policy() -> String {
     format!(
