@@ -469,7 +469,9 @@ async function views(page, web, queue) {
   await until(async () => page.locator('#heads th').filter({ hasText: 'silent' }).getAttribute('aria-sort'), 'descending');
   await page.locator('#filter').fill('stuck');
   await until(async () => (await cells(1)).join(), 'stuck');
-  page.once('dialog', (dialog) => dialog.accept());
+  const dialogs = [];
+  const accept = (dialog) => { dialogs.push(dialog.message()); dialog.accept(); };
+  page.on('dialog', accept);
   await page.locator('#rows a').filter({ hasText: 'job ' + id }).click();
   await page.getByRole('button', { name: 'Revoke job ' + id }).click();
   await until(() => page.locator('#note').textContent(), 'Revoked job ' + id + '.');
@@ -551,6 +553,8 @@ async function views(page, web, queue) {
   await page.locator('#failures').uncheck();
   await page.locator('#flags li').filter({ hasText: 'failures in the last hour' }).locator('a').click();
   await until(() => page.locator('#failures').isChecked(), true);
+  assert.deepStrictEqual(dialogs, ['Take job ' + id + ' from its worker and bury it?']);
+  page.off('dialog', accept);
   worker.destroy();
   await say(queue, 'flush-tube slow\r\n', 1);
   await page.locator('#to-tubes').click();
