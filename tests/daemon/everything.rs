@@ -92,7 +92,7 @@ pub fn fill_outcomes(mut stream: impl Read + Write) {
 /// Returns what the server reports about the jobs of [`fill_outcomes`].
 pub fn outcomes(stream: impl Read + Write) -> String {
     let commands = format!("inspect job {FINISHED}\r\nresult {FINISHED} 0\r\ninspect job {LEASED}\r\n");
-    ask_workq(stream, &commands, 15 + 3 + 15)
+    ask_workq(stream, &commands, 14 + 3 + 14)
 }
 
 fn ask_workq(mut stream: impl Read + Write, commands: &str, lines: usize) -> String {
