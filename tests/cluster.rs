@@ -7,6 +7,7 @@
 mod daemon;
 
 mod cluster {
+    mod clocks;
     mod engine;
     mod failover;
     mod member;

@@ -220,8 +220,8 @@ fn a_rust_worker_retries_too() {
     work("rust", &|| Command::new(built("producer")), Command::new(built("worker")));
 }
 
-/// Requires the sources of go-beanstalk, which `tests/compat/go_clients` fetches. With the variable `REQUIRED`, they may
-/// be missing only if no proxy for Go modules can be reached.
+/// Requires the sources of go-beanstalk, which `tests/compat/go_clients` fetches. With the variable `REQUIRED`, they
+/// may be missing only if no proxy for Go modules can be reached.
 #[test]
 fn a_go_worker_retries_too() {
     let clients = tools().map(|tools| tools.with_file_name("go"));

@@ -1,6 +1,6 @@
 //! Runs the judge's own tests with handwritten histories. Each history is correct or contains exactly one violation.
 //!
-//! The judge (`make judge`) must report all violations and nothing else. Also checks the patches of `make judge-faults`.
+//! The judge (`make judge`) must report all violations and nothing else. The patches of `make judge-faults` must apply.
 //! Must not start beanpole. Without Python or git, a test is skipped, because `make test` does not require them.
 
 use std::fs;

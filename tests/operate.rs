@@ -9,8 +9,8 @@ use std::process::Command;
 use daemon::{Daemon, Folder};
 
 /// Replaces systemctl(1) and mv(1). `stop` stops the server with the process ID `$PID`. The test itself starts the
-/// server again. Unless `stop` has also stopped the socket, a client starts another server as soon as mv(1) has moved the
-/// directory `$DIR`.
+/// server again. Unless `stop` has also stopped the socket, a client starts another server as soon as mv(1) has moved
+/// the directory `$DIR`.
 const COMMANDS: &str = r#"listening=1
 systemctl() {
     if [ "$1" = stop ]; then

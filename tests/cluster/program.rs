@@ -66,34 +66,6 @@ fn a_clock_jump_before_a_takeover_does_not_end_delays() {
     assert!((2400..=3000).contains(&left), "the job's delay moved with the clock: {left}");
 }
 
-// Tests promise P11 of beanpole-promises(7).
-#[test]
-fn setting_the_clock_of_an_active_server_moves_no_deadline() {
-    if !can_preload() {
-        return;
-    }
-    let (served, clocks) = (Served::start(), Clocks::new());
-    clocks.set(Duration::from_secs(86_400), Duration::ZERO);
-    let member = clocks.start(&served, "a");
-    member.wait_active();
-    let mut client = member.client();
-    let later = client.put(b"later", 0, 3600, 60).expect("a job");
-    let held = client.put(b"held", 0, 0, 3600).expect("a job");
-    client.reserve_job(held).expect("a job");
-    // Sets the clock back by a day, and then forward by two days.
-    for wall in [0, 2 * 86_400] {
-        clocks.set(Duration::from_secs(wall), Duration::ZERO);
-        let soon = client.put(b"soon", 0, 1, 60).expect("a job");
-        assert_eq!(client.reserve(Some(1000)).expect("a reply").map(|job| job.id), Some(soon));
-        client.delete(soon).expect("the job is deleted");
-        for id in [later, held] {
-            let left = client.figure(&format!("stats-job {id}"), "time-left").expect("a figure");
-            let left: u64 = left.parse().expect("a number");
-            assert!((1800..=3600).contains(&left), "{left} s are left of job {id}, with a clock of +{wall} s");
-        }
-    }
-}
-
 #[test]
 fn each_address_reports_the_role_and_only_the_active_server_is_ready() {
     let served = Served::start();
