@@ -84,18 +84,11 @@ impl Active {
         path: PathBuf,
         origin: Origin,
     ) -> io::Result<Active> {
-        let state = ActiveState {
-            origin,
-            path,
-            member,
-            lease: lease.clone(),
-            shipper,
-            ended: AtomicBool::new(false),
-            switch_requested: AtomicBool::new(false),
-            reporting: Mutex::new(()),
-            is_failing: AtomicBool::new(false),
-        };
-        let active = Active { storage, lease, state: Arc::new(state) };
+        let (ended, switch_requested, is_failing) = Default::default();
+        let (shared, reporting) = (lease.clone(), Mutex::new(()));
+        let state =
+            ActiveState { origin, path, member, lease, shipper, ended, switch_requested, reporting, is_failing };
+        let active = Active { storage, lease: shared, state: Arc::new(state) };
         // The heartbeats must not depend on the wall clock, which can be changed.
         let (start, anchor) = (active.board().queue_time(), Instant::now());
         // Each connection has its own thread, so that a hanging connection does not block renewals over the others.
@@ -247,13 +240,11 @@ impl ActiveState {
                 continue;
             }
             compacted = Instant::now();
-            match self.member.log.compact() {
-                Ok(()) => is_failing = false,
-                Err(error) if !std::mem::replace(&mut is_failing, true) => {
-                    log::warn!("journal: cannot compact or defragment etcd: {error}");
-                }
-                Err(_) => {}
+            let failed = self.member.log.compact().err();
+            if let (Some(error), false) = (&failed, is_failing) {
+                log::warn!("journal: cannot compact or defragment etcd: {error}");
             }
+            is_failing = failed.is_some();
         }
     }
 }

@@ -111,13 +111,9 @@ impl Location {
 }
 
 fn without_login(text: &str) -> String {
-    match text.rsplit_once('@') {
-        Some((login, rest)) => {
-            let scheme = login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
-            format!("{scheme}...@{rest}")
-        }
-        None => text.to_owned(),
-    }
+    let Some((login, rest)) = text.rsplit_once('@') else { return text.to_owned() };
+    let scheme = login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+    format!("{scheme}...@{rest}")
 }
 
 impl Etcd {
@@ -217,11 +213,8 @@ impl Etcd {
 
     /// Reads at most `limit` entries with positions in `from..end`, and the state of the last writer.
     fn read_range(&self, from: Seq, end: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
-        let range = format!(
-            r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{limit}"}}}}"#,
-            self.entry_key(from),
-            self.entry_key(end)
-        );
+        let (key, end) = (self.entry_key(from), self.entry_key(end));
+        let range = format!(r#"{{"request_range":{{"key":"{key}","range_end":"{end}","limit":"{limit}"}}}}"#);
         let response = self.execute(self.any(), &[range, self.get("epoch"), self.get("beat"), self.get("wanted")])?;
         let document = Document::read(&response);
         let entries = pairs(&document, 0).elements().map(|pair| Ok((seq_of(&pair)?, pair.get("value").bytes())));
@@ -259,10 +252,7 @@ fn refusal(body: &[u8]) -> Fail {
 }
 
 fn done(response: Response) -> io::Result<()> {
-    match response.status {
-        200 => Ok(()),
-        _ => Err(io::Error::other(refusal(&response.body).to_string())),
-    }
+    (response.status == 200).then_some(()).ok_or_else(|| io::Error::other(refusal(&response.body).to_string()))
 }
 
 impl SharedLog for Etcd {

@@ -139,9 +139,8 @@ impl Mirror {
         note_created(&mut self.position.created, operations, seq);
         self.position.done = seq;
         let epoch = head.epoch + u64::from(head.kind == EntryKind::Claim);
-        let Origin { journal, epoch: known, .. } = self.position.origin;
-        let last = Some((head.writer, head.number));
-        self.position.origin = Origin { journal, epoch: epoch.max(known), last };
+        let origin = &mut self.position.origin;
+        (origin.epoch, origin.last) = (epoch.max(origin.epoch), Some((head.writer, head.number)));
         Ok(())
     }
 
@@ -356,16 +355,18 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// `offset` must be at least `self.length`.
-    fn extend(&mut self, offset: u64, bytes: &[u8]) {
-        let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
+    /// Returns `false` if the checksum already covers the offset and must be recomputed.
+    fn extend(&mut self, offset: u64, bytes: &[u8]) -> bool {
+        let follows = offset >= self.length;
+        let Some(last) = bytes.iter().rposition(|byte| *byte != 0).filter(|_| follows) else { return follows };
         let mut hasher = Hasher::new_with_initial(self.crc);
-        let gap = offset.saturating_sub(self.length);
+        let gap = offset - self.length;
         for done in (0..gap).step_by(CHUNK) {
             hasher.update(&[0; CHUNK][..(gap - done).min(CHUNK as u64) as usize]);
         }
         hasher.update(&bytes[..=last]);
         *self = Checksum { length: offset + last as u64 + 1, crc: hasher.finalize() };
+        true
     }
 
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
@@ -400,13 +401,7 @@ impl Checksums {
 
     pub fn note(&mut self, operation: &Operation) {
         match *operation {
-            Operation::Write(name, offset, bytes) => self.change(name, |sum| {
-                let follows = offset >= sum.length;
-                if follows {
-                    sum.extend(offset, bytes);
-                }
-                follows
-            }),
+            Operation::Write(name, offset, bytes) => self.change(name, |sum| sum.extend(offset, bytes)),
             Operation::Truncate(name, length) => self.change(name, |sum| length >= sum.length),
             _ => note_file(&mut self.files, operation, Some(Checksum::default())),
         }

@@ -15,7 +15,7 @@ use super::entry::{unfold, EntryKind, Head, STAGE};
 use super::mirror::{Mirror, Origin, Position};
 use super::relay::Services;
 use super::shared_log::{Entries, Fail, Seq, SharedLog, Tail};
-use super::shipping::{ShippedFolder, Shipper, LEASE};
+use super::shipping::{find, ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
 use crate::shared::role::{Lease, Moment, Role, RoleBoard};
 
@@ -179,14 +179,12 @@ impl Node {
                 format!("{path} holds a binlog that is not of this journal; move it away, or use another directory");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
         }
-        if self.last_activity.elapsed() >= VERIFY || self.may_claim() {
-            if let Some(name) = self.mirror.verify() {
-                let path = self.path.display();
-                log::error!("journal: {name} in {path} is damaged; copying the journal again");
-                self.mirror.start_over(0)?;
-                self.is_new = true;
-                return Ok(Step::Standby(true));
-            }
+        let must_verify = self.last_activity.elapsed() >= VERIFY || self.may_claim();
+        if let Some(name) = must_verify.then(|| self.mirror.verify()).flatten() {
+            log::error!("journal: {name} in {} is damaged; copying the journal again", self.path.display());
+            self.mirror.start_over(0)?;
+            self.is_new = true;
+            return Ok(Step::Standby(true));
         }
         if !self.may_claim() {
             return Ok(Step::Standby(false));
@@ -350,9 +348,9 @@ impl Node {
         let lease = Arc::new(Lease::new(Moment::now() + LEASE));
         let epoch = match self.member.log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
             Ok(epoch) => epoch,
-            Err(Fail::Unknown(error)) => match self.is_own_claim(after + 1, &head) {
-                Some(true) => self.tail.epoch + 1,
-                Some(false) => return Ok(Step::Standby(true)),
+            Err(Fail::Unknown(error)) => match find(&*self.member.log, after + 1) {
+                Some(found) if found == head => self.tail.epoch + 1,
+                Some(_) => return Ok(Step::Standby(true)),
                 None => return Err(error),
             },
             Err(Fail::Full) => return self.free_space(),
@@ -413,13 +411,6 @@ impl Node {
         log::error!("journal: etcd has reached its quota and rejects writes; compacting and defragmenting it");
         self.member.log.compact()?;
         Ok(Step::Standby(true))
-    }
-
-    /// Returns `true` if the entry is this server's claim, or `None` if the entry cannot be read.
-    fn is_own_claim(&self, seq: Seq, head: &Head) -> Option<bool> {
-        let (entries, _) = self.member.log.read(seq, 1).ok()?;
-        let (found, entry) = entries.first()?;
-        Some(*found == seq && Head::open(entry).is_some_and(|(other, _)| other == *head))
     }
 }
 

@@ -167,20 +167,17 @@ impl Shipper {
         }
         let Head { epoch, number, .. } = self.position.lock().head;
         let name = format!("{STAGE}{epoch}.{number}");
-        self.append_one(&Operation::Create(&name, body.len() as u64))?;
+        // Queued operations do not use this file.
+        let append = |operation: &Operation| self.append(EntryKind::Operations, &operation.encode());
+        append(&Operation::Create(&name, body.len() as u64))?;
         for (number, piece) in body.chunks(STAGE_PIECE).enumerate() {
             if !is_wanted() {
-                return self.append_one(&Operation::Remove(&name));
+                return append(&Operation::Remove(&name));
             }
-            self.append_one(&Operation::Write(&name, (number * STAGE_PIECE) as u64, piece))?;
+            append(&Operation::Write(&name, (number * STAGE_PIECE) as u64, piece))?;
         }
         self.queue.lock().staged = Some((body.clone(), name));
         Ok(())
-    }
-
-    /// Appends an operation immediately. Queued operations must not use the same file.
-    fn append_one(&self, operation: &Operation) -> io::Result<()> {
-        self.append(EntryKind::Operations, &operation.encode())
     }
 
     /// Appends the queued operations. An error means that the lease has ended, and the server must not send any reply.
@@ -249,7 +246,7 @@ impl Shipper {
                 // The response to an earlier attempt may have been lost.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
-                    match self.find(*seq) {
+                    match find(&*self.log, *seq) {
                         Some(found) if found == *head => {
                             self.confirm(*seq);
                             return Ok(());
@@ -291,12 +288,6 @@ impl Shipper {
         self.changed.notify_all();
     }
 
-    fn find(&self, seq: Seq) -> Option<Head> {
-        let (entries, _) = self.log.read(seq, 1).ok()?;
-        let (found, entry) = entries.first()?;
-        (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
-    }
-
     /// Ends the lease after a failure of the local disk, because the local copy and the shared log may now differ.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
@@ -313,6 +304,12 @@ impl Shipper {
         self.lease.end();
         over()
     }
+}
+
+pub fn find(log: &dyn SharedLog, seq: Seq) -> Option<Head> {
+    let (entries, _) = log.read(seq, 1).ok()?;
+    let (found, entry) = entries.first()?;
+    (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
 }
 
 fn over() -> io::Error {
