@@ -271,6 +271,27 @@ fn an_outdated_copy_is_recreated() {
 }
 
 #[test]
+fn a_mark_of_an_import_does_not_survive_in_a_recreated_copy() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 3)), Folder::new(), Folder::new());
+    let active = activate(&mut node(&log, &first, "a"));
+    let mut standby = node(&log, &second, "b");
+    active.storage.create("import.begun", 0).expect("a mark");
+    active.storage.create("segment.0000000001", 64).and_then(|file| file.sync()).expect("a file");
+    let _ = standby.poll().expect("a log in memory");
+    standby.save().expect("a position");
+    assert!(second.0.join("import.begun").exists());
+    drop(standby);
+    active.storage.remove("import.begun").expect("the mark is removed");
+    active.storage.remove("segment.0000000001").expect("the file is removed");
+    active.storage.create("segment.0000000002", 64).and_then(|file| file.sync()).expect("a file");
+    log.purge(log.entries().last().expect("an entry").0).expect("a log in memory");
+    let mut standby = node(&log, &second, "b");
+    let _ = standby.poll().expect("a log in memory");
+    assert_eq!((files(&second), files(&second).len()), (files(&first), 1));
+    assert!(!second.0.join("import.begun").exists(), "the mark makes the segments invalid");
+}
+
+#[test]
 fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let faults = Faults { largest_answer: 700_000, ..Faults::default() };
     let (log, first, second) = (Arc::new(MemoryLog::new(faults, 1)), Folder::new(), Folder::new());

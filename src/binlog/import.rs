@@ -183,7 +183,11 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     }
     let ours = names.iter().filter_map(|name| segment_number(name));
     if has(BEGUN) {
-        for number in ours {
+        // Without the original files, the segments contain the only copy of the jobs.
+        if foreign.is_empty() {
+            log::warn!("binlog: {BEGUN} exists without any file of beanstalkd; keeping the segments");
+        }
+        for number in ours.filter(|_| !foreign.is_empty()) {
             in_file(&segment_name(number), storage.remove(&segment_name(number)))?;
         }
         in_file(BEGUN, storage.remove(BEGUN))?;
@@ -576,10 +580,10 @@ mod tests {
         let (ids, report) = start(first).expect("a log");
         assert_eq!((ids, report.imported, report.problems), (vec![1, 2, 3], Some(3), vec![]));
         assert_eq!(names(&again(&temporary)), [KEPT, "segment.0000000001"]);
-        // If there are no beanstalkd files, the unfinished import is discarded, and nothing is imported.
+        // If there are no beanstalkd files, nothing can be imported again, so the segments must be kept.
         let (alone, _temporary) = folder("begun", &[(BEGUN, vec![]), ("segment.0000000001", vec![7; 500])]);
         assert!(prepare(&alone).expect("a directory").is_none());
-        assert_eq!(names(&alone), [""; 0]);
+        assert_eq!(names(&alone), ["segment.0000000001"]);
     }
 
     #[test]

@@ -143,8 +143,9 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 /// body until [`Operation::Copy`] copies the body to a segment.
 pub const STAGE: &str = "stage.";
 
-pub fn is_segment(name: &str) -> bool {
-    name.starts_with("segment.") || name.starts_with("binlog.")
+/// Returns `true` for segments, for files of beanstalkd, and for the marks of an import of these files.
+pub fn is_binlog_file(name: &str) -> bool {
+    ["segment.", "binlog.", "import."].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Applies the entry `seq` to `created`, which maps each file to the oldest entry that the file needs.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
 
-use super::entry::{is_segment, note_created, note_file, EntryKind, Head, Operation, STAGE};
+use super::entry::{is_binlog_file, note_created, note_file, EntryKind, Head, Operation, STAGE};
 use super::shared_log::{Epoch, Seq};
 use crate::binlog::{Folder, Storage};
 
@@ -76,24 +76,24 @@ impl Mirror {
         match fs::read_to_string(folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
             // If the saved position is 0, existing binlog files are from an interrupted copy.
             Some(Some(position)) => {
-                mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
+                mirror.is_stale |= position.done == 0 && !mirror.binlog_files()?.is_empty();
                 mirror.position = position;
             }
             Some(None) => mirror.is_stale = true,
             None if mirror.is_stale => {}
-            None if mirror.segments()?.is_empty() => mirror.save()?,
+            None if mirror.binlog_files()?.is_empty() => mirror.save()?,
             None => mirror.is_foreign = true,
         }
         Ok(mirror)
     }
 
-    fn segments(&self) -> io::Result<Vec<String>> {
-        Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
+    fn binlog_files(&self) -> io::Result<Vec<String>> {
+        Ok(files(&self.folder)?.into_iter().filter(|name| is_binlog_file(name)).collect())
     }
 
     /// Returns the total size of the segments in bytes, without trailing zeros.
     pub fn size(&self) -> io::Result<u64> {
-        let sums = Checksums::of(&self.folder, self.segments()?.iter());
+        let sums = Checksums::of(&self.folder, self.binlog_files()?.iter());
         Ok(sums.files.values().flatten().map(|sum| sum.length).sum())
     }
 
@@ -101,7 +101,7 @@ impl Mirror {
     /// the subdirectory already exists, deletes the files, because they are then an incomplete copy.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
-        let segments = self.segments()?;
+        let segments = self.binlog_files()?;
         if !self.has_aside && !segments.is_empty() {
             let moving = self.folder.join(MOVING);
             fs::create_dir(&moving)?;
@@ -112,7 +112,7 @@ impl Mirror {
             fs::rename(moving, self.folder.join(ASIDE))?;
             self.has_aside = true;
         }
-        for name in self.segments()?.iter().map(String::as_str).chain([ACTIVE]) {
+        for name in self.binlog_files()?.iter().map(String::as_str).chain([ACTIVE]) {
             allow_missing(fs::remove_file(self.folder.join(name)))?;
         }
         self.position = Position { origin: Origin { last: None, ..self.position.origin }, ..Position::default() };
@@ -242,7 +242,7 @@ pub fn restore_aside(folder: &Path) -> io::Result<()> {
     lock.lock()?;
     if name == ASIDE {
         log::warn!("{}: the new copy of the journal is incomplete; using the old one", folder.display());
-        for name in files(folder)?.into_iter().filter(|name| is_segment(name)) {
+        for name in files(folder)?.into_iter().filter(|name| is_binlog_file(name)) {
             fs::remove_file(folder.join(name))?;
         }
     }
@@ -475,6 +475,22 @@ mod tests {
         mirror.drop_aside().expect("a complete copy");
         restore_aside(&folder).expect("nothing to do");
         assert!(read("segment.1").is_none());
+        fs::remove_dir_all(folder).expect("a directory");
+    }
+
+    #[test]
+    fn the_mark_of_an_import_belongs_to_the_copy() {
+        let folder = std::env::temp_dir().join(format!("mirror-mark-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a directory");
+        let mark = |text: &str| fs::write(folder.join("import.begun"), text).expect("a file");
+        let mut mirror = Mirror::open(&folder).expect("a copy");
+        fs::write(folder.join("segment.1"), "old").expect("a file");
+        mark("old");
+        mirror.start_over(0).expect("a new copy");
+        assert!(!folder.join("import.begun").exists(), "the mark would make the new segments invalid");
+        mark("new");
+        restore_aside(&folder).expect("the previous copy");
+        assert_eq!(fs::read_to_string(folder.join("import.begun")).ok().as_deref(), Some("old"));
         fs::remove_dir_all(folder).expect("a directory");
     }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operation, STAGE};
+use super::entry::{is_binlog_file, note_created, operations, EntryKind, Head, Operation, STAGE};
 use super::mirror::Checksums;
 use super::shared_log::{Fail, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
@@ -327,7 +327,7 @@ impl ShippedFolder {
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.position.lock().kind = EntryKind::Import;
         let mut names = self.folder.list()?;
-        names.retain(|name| is_segment(name));
+        names.retain(|name| is_binlog_file(name));
         names.sort_unstable();
         for name in names {
             let length = self.folder.length(&name)?;
