@@ -31,6 +31,7 @@ use daemon::wait_until;
 use beanpole::internals::cluster::{
     merge, Active, EntryKind, Faults, Head, MemoryLog, Node, Seq, Services, SharedLog, Step,
 };
+use beanpole::Role;
 
 struct Folder(PathBuf);
 
@@ -289,6 +290,29 @@ fn a_mark_of_an_import_does_not_survive_in_a_recreated_copy() {
     let _ = standby.poll().expect("a log in memory");
     assert_eq!((files(&second), files(&second).len()), (files(&first), 1));
     assert!(!second.0.join("import.begun").exists(), "the mark makes the segments invalid");
+}
+
+#[test]
+fn a_server_that_fails_after_its_claim_lets_another_take_over() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 4)), Folder::new(), Folder::new());
+    std::fs::write(first.0.join("segment.0000000007"), [3; 1000]).expect("a file");
+    // The position cannot be saved after the import.
+    std::fs::create_dir(first.0.join("journal.position.new")).expect("a directory");
+    let mut failing = node(&log, &first, "a");
+    assert!((0..100).any(|_| failing.poll().is_err()), "the claim must fail");
+    let mut standby = node(&log, &second, "b");
+    assert_eq!(activate(&mut standby).epoch(), 2);
+    assert_eq!(files(&second), files(&first));
+    assert_eq!(failing.member.board.figures().role, Role::Standby);
+}
+
+#[test]
+fn a_binlog_that_cannot_be_read_is_refused_before_the_claim() {
+    let (log, folder) = (Arc::new(MemoryLog::new(Faults::default(), 4)), Folder::new());
+    std::fs::create_dir(folder.0.join("segment.0000000007")).expect("a directory");
+    let refused = node(&log, &folder, "a").poll().err().expect("an error").to_string();
+    assert!(refused.starts_with("segment.0000000007: "), "{refused}");
+    assert!(log.entries().is_empty());
 }
 
 #[test]

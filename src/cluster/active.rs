@@ -144,6 +144,13 @@ impl Active {
     }
 }
 
+/// A server that fails between its claim and its start must not renew the lease.
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.state.ended.store(true, Ordering::Release);
+    }
+}
+
 /// The last entry that was merged or skipped, and the number of bytes that had been appended at that time.
 struct Merging {
     end: Seq,

@@ -364,9 +364,7 @@ impl Node {
         if !is_foreign {
             self.mirror.save_active(after + 1, origin)?;
         }
-        self.member.board.note(|figures| {
-            (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
-        });
+        self.member.board.note(|figures| (figures.epoch, figures.entry) = (epoch, after + 1));
         let head = Head { kind: EntryKind::Operations, epoch, writer: self.member.id, number: 0 };
         let Position { created, checksums, .. } = self.mirror.position.clone();
         let (log, board) = (self.member.log.clone(), self.member.board.clone());
@@ -384,13 +382,15 @@ impl Node {
             // The import is complete, so the directory is a valid copy.
             self.mirror.save_active(after + 1, origin)?;
         }
+        self.member.board.note(|figures| figures.role = Role::Active);
         Ok(Step::Active(active))
     }
 
     fn check_space(&self) -> io::Result<()> {
+        let needed = self.mirror.size()?;
         // This server's etcd user may lack the permission to query the space.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
-        let (needed, free) = (self.mirror.size()?, space.for_segments().saturating_sub(space.used));
+        let free = space.for_segments().saturating_sub(space.used);
         if needed <= free {
             return Ok(());
         }
