@@ -23,6 +23,8 @@ const ACTIVE: &str = "journal.active";
 const ASIDE: &str = "journal.aside";
 /// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
+/// Contains the old copy while its files are being deleted.
+const DROPPED: &str = "journal.dropped";
 const CHUNK: usize = 64 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +45,7 @@ pub struct Position {
     pub checksums: Checksums,
 }
 
+#[derive(Default)]
 pub struct Mirror {
     folder: PathBuf,
     pub position: Position,
@@ -60,20 +63,10 @@ pub struct Mirror {
 
 impl Mirror {
     pub fn open(folder: &Path) -> io::Result<Mirror> {
-        if folder.join(MOVING).exists() {
-            move_back(folder, MOVING)?;
-        }
-        let mut mirror = Mirror {
-            folder: folder.to_owned(),
-            position: Position::default(),
-            is_stale: folder.join(ACTIVE).exists(),
-            has_aside: folder.join(ASIDE).exists(),
-            is_foreign: false,
-            verified: None,
-            dirty: BTreeMap::new(),
-            has_stages: true,
-        };
-        match fs::read_to_string(folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
+        settle(folder)?;
+        let (is_stale, has_aside) = (folder.join(ACTIVE).exists(), folder.join(ASIDE).exists());
+        let mut mirror = Mirror { folder: folder.into(), is_stale, has_aside, has_stages: true, ..Mirror::default() };
+        match fs::read_to_string(mirror.folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
             // If the saved position is 0, existing binlog files are from an interrupted copy.
             Some(Some(position)) => {
                 mirror.is_stale |= position.done == 0 && !mirror.binlog_files()?.is_empty();
@@ -102,11 +95,12 @@ impl Mirror {
     /// the subdirectory already exists, deletes the files, because they are then an incomplete copy.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
-        let segments = self.binlog_files()?;
-        if !self.has_aside && !segments.is_empty() {
+        settle(&self.folder)?;
+        let names = self.binlog_files()?;
+        if !self.has_aside && !names.is_empty() {
             let moving = self.folder.join(MOVING);
             fs::create_dir(&moving)?;
-            for name in segments.iter().map(String::as_str).chain([POSITION, ACTIVE]) {
+            for name in names.iter().map(String::as_str).chain([POSITION, ACTIVE]) {
                 allow_missing(fs::rename(self.folder.join(name), moving.join(name)))?;
             }
             File::open(&moving)?.sync_all()?;
@@ -123,11 +117,13 @@ impl Mirror {
         Ok(())
     }
 
+    /// Deletes the old copy. First renames the subdirectory, so that no partially deleted copy is ever restored.
     pub fn drop_aside(&mut self) -> io::Result<()> {
         self.save()?;
-        fs::remove_dir_all(self.folder.join(ASIDE))?;
+        fs::rename(self.folder.join(ASIDE), self.folder.join(DROPPED))?;
         self.has_aside = false;
-        Ok(())
+        File::open(&self.folder)?.sync_all()?;
+        settle(&self.folder)
     }
 
     /// Executes the operations of the entry `seq`. Skips operations on a missing file: the entry that created the file
@@ -237,26 +233,39 @@ impl Mirror {
 /// Restores the old copy if the new copy is incomplete. A server without a shared log calls this function before it
 /// opens the binlog.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
-    let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
+    if !is_copying(folder) {
+        return Ok(());
+    }
     // A standby may be using the directory.
     let lock = Folder::new(folder);
     lock.lock()?;
-    if name == ASIDE {
+    if folder.join(ASIDE).exists() {
         log::warn!("{}: the new copy of the journal is incomplete; using the old one", folder.display());
         for name in files(folder)?.into_iter().filter(|name| is_binlog_file(name)) {
             fs::remove_file(folder.join(name))?;
         }
+        // A repetition after an interruption must not delete files that were already moved back.
+        fs::rename(folder.join(ASIDE), folder.join(MOVING))?;
     }
-    move_back(folder, name)
+    settle(folder)
 }
 
-fn move_back(folder: &Path, name: &str) -> io::Result<()> {
-    let aside = folder.join(name);
-    for name in files(&aside)? {
-        fs::rename(aside.join(&name), folder.join(&name))?;
+/// Returns `true` if the directory may contain only part of a copy, because the journal is being copied again.
+pub fn is_copying(folder: &Path) -> bool {
+    [MOVING, ASIDE].iter().any(|name| folder.join(name).exists())
+}
+
+/// Moves files back, or deletes files, if moving or deleting the old copy was interrupted.
+fn settle(folder: &Path) -> io::Result<()> {
+    let moving = folder.join(MOVING);
+    if moving.exists() {
+        for name in files(&moving)? {
+            fs::rename(moving.join(&name), folder.join(&name))?;
+        }
+        File::open(folder)?.sync_all()?;
+        fs::remove_dir(moving)?;
     }
-    File::open(folder)?.sync_all()?;
-    fs::remove_dir(aside)
+    allow_missing(fs::remove_dir_all(folder.join(DROPPED)))
 }
 
 fn files(folder: &Path) -> io::Result<Vec<String>> {
@@ -425,6 +434,8 @@ impl Checksums {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -486,6 +497,89 @@ mod tests {
         restore_aside(&folder).expect("the previous copy");
         assert_eq!(fs::read_to_string(folder.join("import.begun")).ok().as_deref(), Some("old"));
         fs::remove_dir_all(folder).expect("a directory");
+    }
+
+    /// A directory whose copy has several segments with the same content.
+    struct Several(PathBuf);
+
+    impl Several {
+        fn new(name: &str) -> Several {
+            let folder = std::env::temp_dir().join(format!("mirror-{name}-{}", std::process::id()));
+            fs::create_dir_all(&folder).expect("a directory");
+            Several(folder)
+        }
+
+        fn paths(&self) -> impl Iterator<Item = PathBuf> + '_ {
+            (1..=20).map(|number| self.0.join(format!("segment.{number}")))
+        }
+
+        fn write(&self, text: &str) {
+            self.paths().for_each(|path| fs::write(path, text).expect("a file"));
+        }
+
+        fn contains(&self, text: &str) -> bool {
+            self.paths().all(|path| fs::read_to_string(path).is_ok_and(|found| found == text))
+        }
+    }
+
+    impl Drop for Several {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_copy_can_be_replaced_after_an_earlier_attempt_has_failed() {
+        let several = Several::new("again");
+        let mut mirror = Mirror::open(&several.0).expect("a copy");
+        several.write("old");
+        let moving = several.0.join(MOVING);
+        fs::create_dir(&moving).expect("a directory");
+        fs::rename(several.0.join("segment.7"), moving.join("segment.7")).expect("a file");
+        mirror.start_over(0).expect("a new copy");
+        several.write("new");
+        restore_aside(&several.0).expect("the previous copy");
+        assert!(several.contains("old"));
+    }
+
+    #[test]
+    fn an_interrupted_restoration_is_completed() {
+        let several = Several::new("restoration");
+        let mut mirror = Mirror::open(&several.0).expect("a copy");
+        several.write("old");
+        mirror.start_over(0).expect("a new copy");
+        several.write("new");
+        // A directory with the name of a file makes the restoration fail, usually after some of the files.
+        fs::remove_file(several.0.join(POSITION)).expect("a position");
+        fs::create_dir(several.0.join(POSITION)).expect("a directory");
+        assert!(restore_aside(&several.0).is_err());
+        fs::remove_dir(several.0.join(POSITION)).expect("a directory");
+        restore_aside(&several.0).expect("the previous copy");
+        assert!(several.contains("old") && several.0.join(POSITION).exists());
+    }
+
+    /// Only the superuser can delete a file in a read-only directory, so for other users, the deletion fails.
+    #[test]
+    fn a_partially_deleted_copy_is_not_restored() {
+        let several = Several::new("deletion");
+        let mut mirror = Mirror::open(&several.0).expect("a copy");
+        several.write("old");
+        mirror.start_over(0).expect("a new copy");
+        several.write("new");
+        let places = ["journal.aside", "journal.dropped"].map(|name| several.0.join(name).join("fixed"));
+        let fix = |mode| {
+            for place in places.iter().filter(|place| place.exists()) {
+                fs::set_permissions(place, fs::Permissions::from_mode(mode)).expect("a directory");
+            }
+        };
+        fs::create_dir(&places[0]).and_then(|()| fs::write(places[0].join("x"), "")).expect("a directory");
+        fix(0o500);
+        let _ = mirror.drop_aside();
+        fix(0o700);
+        restore_aside(&several.0).expect("nothing to do");
+        assert!(several.contains("new"));
+        drop(Mirror::open(&several.0).expect("a copy"));
+        assert!(several.contains("new") && !places.iter().any(|place| place.exists()));
     }
 
     #[test]
