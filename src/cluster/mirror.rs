@@ -130,8 +130,8 @@ impl Mirror {
     /// was purged, because a later entry removes the file.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
-        while let Some(operation) = Operation::decode(&mut rest) {
-            self.execute(&operation)?;
+        while !rest.is_empty() {
+            self.execute(&Operation::decode(&mut rest).ok_or_else(|| damaged(seq))?)?;
         }
         note_created(&mut self.position.created, operations, seq);
         self.position.done = seq;
@@ -152,8 +152,15 @@ impl Mirror {
         damaged
     }
 
+    /// If the source is damaged, removes the target, which [`Mirror::verify`] then reports. A source without a checksum
+    /// may be missing: it was purged, or it was removed before a merged entry repeats this operation.
     fn copy(&mut self, name: &str, offset: u64, from: &str, start: u64) -> io::Result<()> {
-        let Some(source) = File::open(self.folder.join(from)).map(Some).or_else(absent)? else { return Ok(()) };
+        let path = self.folder.join(from);
+        if self.position.checksums.files.get(from).copied().flatten().is_some_and(|sum| !sum.matches(&path)) {
+            self.dirty.remove(name);
+            return allow_missing(fs::remove_file(self.folder.join(name)));
+        }
+        let Some(source) = File::open(path).map(Some).or_else(absent)? else { return Ok(()) };
         let (mut bytes, mut done) = (vec![0; CHUNK], 0);
         loop {
             let count = source.read_at(&mut bytes, start + done)?;
@@ -297,6 +304,10 @@ pub fn save_end(folder: &Path, done: Seq, origin: Origin, files: (BTreeMap<Strin
     File::open(folder)?.sync_all()
 }
 
+pub fn damaged(seq: Seq) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged"))
+}
+
 fn allow_missing(done: io::Result<()>) -> io::Result<()> {
     done.map(Some).or_else(absent).map(drop)
 }
@@ -393,6 +404,10 @@ impl Checksum {
         }
         Ok(sum)
     }
+
+    fn matches(self, path: &Path) -> bool {
+        Checksum::of(path, self.length).is_ok_and(|found| found == self)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -425,10 +440,8 @@ impl Checksums {
 
     pub fn damaged(&mut self, folder: &Path) -> Option<String> {
         self.complete(folder);
-        let is_intact = |name: &str, sum: &Option<Checksum>| {
-            sum.is_some_and(|sum| Checksum::of(&folder.join(name), sum.length).is_ok_and(|found| found == sum))
-        };
-        self.files.iter().find(|(name, sum)| !is_intact(name, sum)).map(|(name, _)| name.clone())
+        let is_damaged = |name: &str, sum: &Option<Checksum>| sum.is_none_or(|sum| !sum.matches(&folder.join(name)));
+        self.files.iter().find(|(name, sum)| is_damaged(name, sum)).map(|(name, _)| name.clone())
     }
 }
 
@@ -580,6 +593,53 @@ mod tests {
         assert!(several.contains("new"));
         drop(Mirror::open(&several.0).expect("a copy"));
         assert!(several.contains("new") && !places.iter().any(|place| place.exists()));
+    }
+
+    const HEAD: Head = Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number: 1 };
+
+    fn encode(operations: &[Operation]) -> Vec<u8> {
+        operations.iter().flat_map(Operation::encode).collect()
+    }
+
+    #[test]
+    fn damage_to_a_large_body_is_detected() {
+        let folder = std::env::temp_dir().join(format!("mirror-stage-{}", std::process::id()));
+        let stage = "stage.1.1";
+        let pieces = [Operation::Create(stage, 8), Operation::Write(stage, 0, b"the body")];
+        let copies = [Operation::Create("segment.1", 99), Operation::Copy("segment.1", 10, stage, 0)];
+        for damage in ["none", "none, and the copy is repeated", "a changed byte", "a removal"] {
+            fs::create_dir_all(&folder).expect("a directory");
+            let mut mirror = Mirror::open(&folder).expect("a copy");
+            mirror.apply(1, &HEAD, &encode(&pieces)).expect("an entry");
+            match damage {
+                "a changed byte" => fs::write(folder.join(stage), b"the b0dy").expect("a file"),
+                "a removal" => fs::remove_file(folder.join(stage)).expect("a file"),
+                _ => {}
+            }
+            mirror.apply(2, &HEAD, &encode(&copies)).expect("an entry");
+            mirror.apply(3, &HEAD, &encode(&[Operation::Remove(stage)])).expect("an entry");
+            if damage.starts_with("none") {
+                mirror.save().expect("a position");
+                assert!(!folder.join(stage).exists());
+                if damage != "none" {
+                    mirror.apply(4, &HEAD, &encode(&copies[1..])).expect("a merged entry");
+                }
+                assert!(fs::read(folder.join("segment.1")).expect("a file")[10..].starts_with(b"the body\0"));
+            }
+            assert_eq!(mirror.verify().is_none(), damage.starts_with("none"), "{damage}");
+            fs::remove_dir_all(&folder).expect("a directory");
+        }
+    }
+
+    #[test]
+    fn an_unknown_operation_is_refused() {
+        let folder = std::env::temp_dir().join(format!("mirror-unknown-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a directory");
+        let mut mirror = Mirror::open(&folder).expect("a copy");
+        let unknown = [encode(&[Operation::Create("segment.1", 9)]), b"?".to_vec()].concat();
+        let refused = mirror.apply(9, &HEAD, &unknown).expect_err("an unknown operation");
+        assert_eq!((refused.kind(), mirror.position.done), (io::ErrorKind::InvalidData, 0));
+        fs::remove_dir_all(&folder).expect("a directory");
     }
 
     #[test]

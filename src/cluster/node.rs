@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::active::{Active, Member, SAVE};
 use super::entry::{unfold, EntryKind, Head, STAGE};
-use super::mirror::{Mirror, Origin, Position};
+use super::mirror::{damaged, Mirror, Origin, Position};
 use super::relay::Services;
 use super::shared_log::{Entries, Fail, Seq, SharedLog, Tail};
 use super::shipping::{find, ShippedFolder, Shipper, LEASE};
@@ -298,9 +298,7 @@ impl Node {
             self.skipped = seq;
             return Ok(());
         }
-        let Some((head, operations)) = Head::open(entry) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged")));
-        };
+        let Some((head, operations)) = Head::open(entry) else { return Err(damaged(seq)) };
         self.is_released = head.kind == EntryKind::Release;
         self.is_importing = head.kind == EntryKind::Import;
         if seq == self.mirror.position.done {
