@@ -174,11 +174,15 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
 /// flag and stops the server cleanly.
 pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::Result<Arc<AtomicBool>> {
     let switching = Arc::new(AtomicBool::new(false));
-    let asked = switching.clone();
-    let stops = stops.clone();
+    let (asked, is_switching, board, stops) =
+        (switching.clone(), switching.clone(), active.board().clone(), stops.clone());
     active.watch(
         move || {
             log::error!("journal: no longer active");
+            // A server that is stopping must not start again, unless another server takes over.
+            if board.figures().role == Role::Closing && !is_switching.load(Ordering::Acquire) {
+                std::process::exit(0);
+            }
             restart(&stops);
         },
         move || {

@@ -17,6 +17,7 @@ use super::socket::Listener;
 use crate::access::AccessTable;
 use crate::protocol::Wire;
 use crate::shared::lock_order::{Mutex, SERVER};
+use crate::shared::role::Role;
 use crossbeam_channel::unbounded;
 
 /// The stack size of a thread in bytes, several times as much as the deepest call needs.
@@ -137,6 +138,7 @@ pub fn stop_on_request(hub: Arc<Hub>, running: Arc<Mutex<Running, SERVER>>) -> i
     spawn("stopper".to_owned(), move || {
         if hub.shutdown.wait_for(ShutdownStage::Requested) {
             log::info!("shutting down, as was asked");
+            hub.config.role.iter().for_each(|board| board.note(|figures| figures.role = Role::Closing));
             running.lock().stop();
         }
     })

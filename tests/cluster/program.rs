@@ -30,18 +30,24 @@ fn a_server_suspended_beyond_its_lease_stops_serving() {
     assert!(member.daemon.log().contains("was stopped for 2."), "{}", member.daemon.log());
 }
 
-/// A server that stops while etcd is unreachable must wait only until its lease has expired.
+/// A server that stops while etcd is unreachable must wait only until its lease has expired, and must not restart.
 #[test]
 fn a_server_stops_while_etcd_is_unreachable() {
-    let served = Served::start();
-    let member = Member::start(&served, "a", &[]);
-    member.wait_active();
-    // The server cannot append this put to the shared log.
-    served.engine().is_away = true;
-    let mut stream = TcpStream::connect(member.beanstalk).expect("a server");
-    stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
-    member.daemon.signal(Signal::SIGTERM);
-    assert_eq!(member.daemon.wait(PATIENCE), 0);
+    for is_signal in [true, false] {
+        let (served, gearman) = (Served::start(), free_address());
+        let member = Member::start(&served, "a", &["--allow-shutdown", &format!("--gearman={gearman}")]);
+        member.wait_active();
+        wait_until("the server listens for Gearman", || TcpStream::connect(gearman).is_ok());
+        let mut client = TcpStream::connect(gearman).expect("a server");
+        // The server cannot append this put to the shared log.
+        served.engine().is_away = true;
+        let _unconfirmed = begin_put(&member);
+        match is_signal {
+            true => member.daemon.signal(Signal::SIGTERM),
+            false => client.write_all(b"shutdown\n").expect("a command"),
+        }
+        assert_eq!(member.daemon.wait(PATIENCE), 0, "signal: {is_signal}");
+    }
 }
 
 #[test]
