@@ -22,7 +22,7 @@ pub use entry::{merge, EntryKind, Head, Operation};
 pub use etcd::{Etcd, Location};
 #[cfg(any(test, feature = "test-support"))]
 pub use fake_log::{Faults, MemoryLog};
-pub use mirror::{leave_cluster, restore_aside};
+pub use mirror::{is_copying, leave_cluster, restore_aside};
 pub use node::{Node, Step};
 pub use relay::{Relay, Services, HTTP};
 pub use shared_log::{Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, fmt::Display, io::ErrorKind, os::unix::fs::DirB
 use super::prelude::*;
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
 use crate::binlog::{back_up, inspect, Folder, Inspection};
+use crate::cluster::is_copying;
 use crate::engine::{Engine, Limits, State};
 use crate::protocol::needs;
 use crate::shared::system;
@@ -65,6 +66,8 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result {
 pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     let (from, to) = (Path::new(&call.operands[0]), Path::new(&call.operands[1]));
     fs::read_dir(from).map_err(at(from))?;
+    let complete = || if is_copying(from) { Err(at(from)("the journal is being copied; try later")) } else { Ok(()) };
+    complete()?;
     match DirBuilder::new().mode(0o700).create(to) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             if fs::read_dir(to).map_err(at(to))?.next().is_some() {
@@ -75,6 +78,7 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let copy = Folder::new(to);
     back_up(&Folder::new(from), &copy).map_err(at(from))?;
+    complete()?;
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;

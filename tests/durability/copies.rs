@@ -56,6 +56,22 @@ fn beside<R>(daemon: &Daemon, kept: &AtomicU64, work: impl FnOnce() -> R) -> R {
 }
 
 #[test]
+fn an_incomplete_copy_of_a_standby_is_not_backed_up() {
+    let home = Home::new();
+    let daemon = home.start(&["-f0"]);
+    daemon.client().put(b"x", 0, 0, 60).expect("a job");
+    stop(daemon);
+    for name in ["journal.moving", "journal.aside"] {
+        let copy = home.beside("copy");
+        fs::create_dir(home.path().join(name)).expect("a directory");
+        let ended = run(&["backup", home.name(), text(&copy)]);
+        assert!(ended.code == 2 && ended.err.contains("the journal is being copied"), "{ended:?}");
+        assert!(!copy.exists());
+        fs::remove_dir(home.path().join(name)).expect("a directory");
+    }
+}
+
+#[test]
 fn a_backup_of_an_active_directory_contains_all_acknowledged_jobs() {
     for options in [&["-f0", "-s", SEGMENT][..], &["-F", "-s", SEGMENT]] {
         let home = Home::new();
