@@ -1,7 +1,6 @@
 //! Rights, tube name patterns, and the rights that a command requires ([`Need`]). Must not depend on commands.
 //!
-//! A pattern is a tube name in which `%` and two hexadecimal digits represent a byte. A star at the end matches any
-//! suffix.
+//! A pattern is a tube name in which `%` and two hexadecimal digits represent a byte. A final star matches any suffix.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {

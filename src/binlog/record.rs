@@ -53,8 +53,7 @@ sizes! {
     pause_size: LONG_PREFIX + 16;
 }
 
-/// Records contain new values instead of differences, because a record may be applied twice: after a failed sync,
-/// records are written again.
+/// Records contain new values instead of differences, because after a failed sync, records are written twice.
 ///
 /// A put job's state follows from its delay and options. `Run` contains a schedule's ID and new state, and the copy
 /// that the schedule puts. The result of an outcome is the end of the job's body; `done` is `None` before a retry. A

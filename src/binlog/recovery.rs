@@ -242,8 +242,7 @@ fn go_on(
     journal.append(engine);
     let start = writer.storage.now();
     in_file("the log", flush(journal, writer))?;
-    // The next batch must record that the start record is synced. Otherwise, damage to the start record would look like
-    // the end of the log.
+    // The next batch must record that the start record is synced, or damage to it would look like the end of the log.
     journal.mark_due = 0;
     Ok(writer.storage.now().duration_since(start))
 }

@@ -75,8 +75,7 @@ pub trait Storage: Send + Sync {
     }
 }
 
-/// Files are accessed through a descriptor of the directory, so all files stay in one directory even if the directory
-/// is renamed or replaced.
+/// Files are accessed through a descriptor of the directory, so all stay in one directory even if it is renamed.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,

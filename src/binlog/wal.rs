@@ -156,8 +156,7 @@ impl Wal {
         !self.is_failing() && self.write_with(self.writer.lock(), access, false)
     }
 
-    /// Returns `false` if another thread must write, because there are more than [`LARGE`] bytes, or because the disk
-    /// is slow, busy or failing.
+    /// Returns `false` if another thread must write: more than [`LARGE`] bytes, or the disk is slow, busy or failing.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
         // The operating system may delay a write until the running sync ends.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {

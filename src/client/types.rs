@@ -1,5 +1,4 @@
-//! Arguments and results of the client. The checks prevent an argument from being interpreted as another argument or
-//! command.
+//! Arguments and results of the client. The checks prevent an argument from being interpreted as another one.
 
 use std::{fmt, io, path::PathBuf};
 

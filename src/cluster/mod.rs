@@ -1,7 +1,6 @@
 //! A cluster of servers that share one queue through a log on several machines. The active server appends every binlog
 //! change to the shared log before it confirms the change to clients. Standbys apply the changes to their own
-//! directories. If the active server's lease expires, a standby claims the log, reads the remaining entries and becomes
-//! active.
+//! directories. If the active server's lease expires, a standby claims the log, reads the rest and becomes active.
 
 mod active;
 mod entry;

@@ -15,8 +15,7 @@ pub struct JobLine {
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// In seconds: the remaining delay, the time until a periodic schedule's next run, or the last delay of a buried
-    /// job.
+    /// In seconds: the remaining delay, the time until a schedule's next run, or the last delay of a buried job.
     pub delay: u32,
     pub left: u32,
     pub missed: u32,

@@ -1,5 +1,4 @@
-//! The parser for the server's statistics and lists, which use a subset of YAML. Tube names are quoted if they contain
-//! special characters.
+//! The parser for the server's statistics and lists, a subset of YAML. Names with special characters are quoted.
 
 use crate::protocol::text::{self, is_any_name, push_tube_name, unquote};
 use crate::shared::json::{self, Members};

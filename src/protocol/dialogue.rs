@@ -192,8 +192,7 @@ impl Request {
         decision
     }
 
-    /// Returns `true` if the client may execute the request. Returns `false` if the request is denied or the decision
-    /// is still pending.
+    /// Returns `true` if the client may execute the request, and `false` if it is denied or the decision is pending.
     pub fn is_permitted(&mut self, context: &mut Context) -> bool {
         context.access.is_none() || self.stage == Stage::Begun || self.check(context) == Some(Ok(()))
     }

@@ -1,5 +1,4 @@
-//! Numbers, names and words in text protocols. A parser returns the parsed value and the rest of the input, and must
-//! not panic on any input.
+//! Numbers, names and words in text protocols. A parser returns the value and the rest. Must not panic on any input.
 
 use crate::access::hex;
 use crate::engine::is_tube_name_byte;

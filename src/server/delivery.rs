@@ -124,8 +124,7 @@ impl OutboxState {
         self.unsent.as_ref().and_then(|unsent| unsent.stuck)
     }
 
-    /// Charges output above `CONNECTION_COST`. During a write, does nothing, because the writing thread charges the
-    /// output after the write.
+    /// Charges output above `CONNECTION_COST`, except during a write, after which the writing thread charges it.
     fn charge(&mut self, memory: &Memory) {
         let Some(unsent) = self.unsent.as_mut().filter(|_| self.writer == Writer::None) else { return };
         let mut footprint = unsent.output.footprint();
@@ -521,8 +520,7 @@ impl ThreadHandle {
     pub fn send(&self, message: Message) {
         // The channel and the waker fail only after the thread has ended.
         let _ = self.inbox.send(message);
-        // Sequential consistency prevents a lost wake-up: either this thread sees the `asleep` flag, or the pool thread
-        // sees the message.
+        // Sequential consistency prevents a lost wake-up: this thread sees `asleep`, or the pool thread the message.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             let _ = self.waker.wake();
         }

@@ -94,8 +94,7 @@ impl Durability {
         must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// `waits` means that the last command blocks the client. Returns `true` if output can be sent now. The engine must
-    /// be locked.
+    /// `waits`: the last command blocks the client. Returns `true` if output can be sent. The engine must be locked.
     pub fn hold(
         &self,
         promise: Promise,

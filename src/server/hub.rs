@@ -153,8 +153,7 @@ impl Hub {
         })
     }
 
-    /// Between two engine operations, `work` must call [`Core::deliver_events`]. The time passed to `work` never
-    /// decreases.
+    /// Between two engine operations, `work` must call [`Core::deliver_events`]. Its time argument never decreases.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         if let Some(resident) = self.config.resident.filter(|_| self.memory.needs_resident()) {
             self.memory.set_resident(resident());

@@ -205,8 +205,7 @@ impl Server {
         Server::launch(config, Clock::system(), inherited, None)
     }
 
-    /// Starts a server whose time changes only when [`ManualClock::advance`] is called, so testing a delay of an hour
-    /// takes no time.
+    /// Starts a server whose time changes only when [`ManualClock::advance`] is called, so tests need not wait.
     ///
     /// Timeouts on this server do not expire by themselves: [`Client::reserve`](crate::Client::reserve) returns when a
     /// job is put or when another thread advances the clock. A single-threaded test must use the timeout `Some(0)`.
@@ -345,8 +344,7 @@ impl Server {
     }
 
     /// Reloads the configured tube, access and certificate files. Existing connections keep their certificate. Clients
-    /// that lose their name, their credential or a right are disconnected; all other clients get their new rights soon
-    /// afterwards.
+    /// that lose their name, their credential or a right are disconnected; others get their new rights soon afterwards.
     ///
     /// Returns a one-line error message on failure. If the certificate or access file is invalid, nothing changes. If
     /// the tube file is invalid, the other files, and possibly some of the tube settings, have already been applied.

@@ -249,8 +249,7 @@ impl Config {
     }
 }
 
-/// Returns the maximum number of connections if the process can open `files` files. Some of the files are reserved for
-/// other purposes.
+/// Returns the maximum number of connections if the process can open `files` files, some of which are reserved.
 pub fn connection_limit(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }

@@ -138,8 +138,7 @@ impl Gearmand {
         Ok(())
     }
 
-    /// -1 means the default of beanpole. In gearmand, -1 means the default of the system, which detects crashed workers
-    /// too late.
+    /// -1 means the default of beanpole. In gearmand, it means the default of the system, which detects crashes late.
     fn keepalive(&mut self, long: &str, text: &str) -> Result<(), String> {
         match text {
             "-1" => Ok(()),
@@ -260,8 +259,7 @@ pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// A line that begins with a hyphen has the syntax of a command line. Any other line contains one option. `#` begins a
-/// comment.
+/// A line that begins with a hyphen has the syntax of a command line. Others contain one option. `#` begins a comment.
 fn words_of(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for line in text.lines() {

@@ -1,6 +1,5 @@
 //! The subcommand `work`, which runs a command or sends an HTTP request for each job. After the first signal, running
-//! attempts finish; the second signal aborts them. Job data is untrusted, and must not be passed through a shell or as
-//! an argument.
+//! attempts finish; the second signal aborts them. Job data is untrusted: neither shells nor arguments may receive it.
 
 mod attempt;
 mod endpoint;

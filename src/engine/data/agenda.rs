@@ -96,8 +96,7 @@ pub enum Deferred {
     LongCommand(LongCommand),
 }
 
-/// The maximum number of long commands that continue after their clients have disconnected. Additional commands are
-/// abandoned.
+/// The maximum number of long commands that continue after their clients disconnect. Others are abandoned.
 pub const MAX_OPERATIONS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

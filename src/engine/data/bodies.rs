@@ -13,8 +13,7 @@ use super::{replace_idle, NIL};
 /// Larger bodies are shared with replies. At this size, sharing a body takes about as long as copying it.
 pub const COPY_MAX: usize = 4096;
 
-/// A small body is owned, because a shared body takes 16 bytes more. A large body is shared with the buffers of slow
-/// clients.
+/// A small body is owned, because a shared body takes 16 bytes more. A large body is shared with output buffers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     Small(Box<[u8]>),

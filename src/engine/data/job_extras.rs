@@ -14,8 +14,7 @@ pub enum CompletionPolicy {
     /// Deletes a successful job, and buries a failed job. A job that loses its worker becomes ready with its old rank.
     #[default]
     Drop,
-    /// Notifies the submitters, then deletes the job. A job that loses its worker becomes ready behind all other jobs
-    /// of its priority.
+    /// Notifies the submitters, then deletes the job. A job that loses its worker becomes the last of its priority.
     Tell,
     /// Keeps the outcome until the job expires. A job that loses its worker becomes ready with its old rank.
     Keep,
@@ -77,8 +76,7 @@ pub enum DedupKey {
     Id([u8; 16]),
 }
 
-/// `After` waits for all members of the group. If the group has no members yet, the job is held only with
-/// `even_if_new`.
+/// `After` waits for all members of the group. A group without members holds the job only with `even_if_new`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tie {
     Member,

@@ -1,5 +1,4 @@
-//! References by number: intrusive lists, client numbers, and handles of tubes and clients. Must not depend on the type
-//! of the members of a list.
+//! References by number: intrusive lists, client numbers, handles of tubes and clients. Must not depend on the members.
 
 /// Refers to no member, as at the end of a list.
 pub const NIL: u32 = u32::MAX;

@@ -187,8 +187,7 @@ impl Engine {
         self.join_family(slot, is_buried);
     }
 
-    /// Removes the job from its family, if any. Lookups can still find the job until it has joined another family or
-    /// lost its key.
+    /// Removes the job from its family, if any. Lookups find the job until it joins another family or loses its key.
     pub(in crate::engine) fn leave_family(&mut self, slot: u32, is_buried: bool) {
         let has_twins = !self.store.twins.is_empty();
         let Some(family) = has_twins.then(|| self.family_of(slot, is_buried)).flatten() else { return };

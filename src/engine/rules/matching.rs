@@ -10,8 +10,7 @@ use std::num::NonZeroU16;
 use crate::engine::data::*;
 use crate::engine::Engine;
 
-/// If ready jobs remain, another worker is notified after this time. Most workers request a job within a network round
-/// trip.
+/// If ready jobs remain, another worker is notified after this time. A network round trip is usually shorter.
 const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {

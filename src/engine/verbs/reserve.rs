@@ -213,8 +213,7 @@ impl Engine {
         JobEnd::Waiting
     }
 
-    /// Ends the client's reservations and waits. The client number is reused only after this client's deferred work is
-    /// done.
+    /// Ends the client's reservations and waits. The client number is reused only after its deferred work is done.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {

@@ -18,8 +18,7 @@ const LARGE: usize = 64 * 1024;
 /// mapped and unmapped too often.
 const SEGMENT: usize = 1 << 20;
 
-/// Unused bytes after each segment. Without a gap, dlmalloc would merge adjacent segments, and return them only
-/// together.
+/// Unused bytes after each segment. Without a gap, dlmalloc would merge adjacent segments and return only all of them.
 const GAP: usize = 64 * 1024;
 /// The smallest page size of a supported system. Mapped blocks have at least this alignment.
 const ALIGNED: usize = 4096;

@@ -1,5 +1,4 @@
-//! The replies to the `inspect` commands. Each block states its number of lines, which must be correct because clients
-//! read that many lines.
+//! The replies to the `inspect` commands. Each block states its number of lines, on which clients depend.
 
 use super::fields::{find, is_name, millis, name_of, push_time, shown_priority, MAX_TTR};
 use super::{reply, Uuid};

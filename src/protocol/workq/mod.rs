@@ -1,6 +1,5 @@
 //! The Workq protocol, as documented and as implemented by the original server, but without that server's bugs.
-//! [`Decoder`] converts bytes into [`Request`]s, [`execute`] executes a request, and [`notify`] sends an event to a
-//! waiting client.
+//! [`Decoder`] converts bytes into [`Request`]s, [`execute`] executes one, and [`notify`] sends an event to a client.
 
 mod commands;
 mod fields;

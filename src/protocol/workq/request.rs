@@ -114,8 +114,7 @@ impl Decoder {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));
         }
-        // LF alone closes the connection, as in the original server: the client uses another protocol, so the end of
-        // its data is unknown.
+        // LF alone closes the connection, as in the original server: the end of data in another protocol is unknown.
         let Some(line) = line.strip_suffix(b"\r\n") else { return Some(self.close(None)) };
         let (row, line) = match read(line) {
             Ok(found) => found,
