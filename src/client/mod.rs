@@ -124,8 +124,7 @@ impl Client {
     /// Reserves the most urgent job of the watched tubes. Waits for at most `timeout` seconds, or without limit if
     /// `timeout` is `None`. Returns `None` if no job becomes available in time.
     ///
-    /// Fails with `DEADLINE_SOON` if no job is ready and one of this client's reserved jobs has less than a second of
-    /// its time to run left.
+    /// Fails with `DEADLINE_SOON` if no job is ready and a reserved job of this client has less than a second left.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
         match timeout {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,
@@ -304,8 +303,7 @@ impl Client {
         self.request(&format!("touch {id}"), "TOUCHED")
     }
 
-    /// Kicks up to `bound` jobs of the used tube: buried jobs, or delayed jobs if no job is buried. Returns the number
-    /// of kicked jobs.
+    /// Kicks up to `bound` jobs of the used tube: buried ones or, if there are none, delayed ones. Returns the count.
     pub fn kick(&mut self, bound: u32) -> Result<u64> {
         self.request_number(&format!("kick {bound}"), "KICKED")
     }
@@ -468,16 +466,18 @@ impl Client {
 /// Connects to the first of `addresses` that accepts a connection within `limit`, and enables TCP keepalive.
 pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
     for address in addresses.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, limit) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                return Ok(stream);
-            }
+            Ok(stream) => return keep_alive(&stream).map(|()| stream),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+/// Enables `TCP_NODELAY` and TCP keepalive.
+pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
+    stream.set_nodelay(true)?;
+    socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::client::{connect_tcp, keep_alive};
 use crate::shared::lock_order::LeafMutex;
-use socket2::{SockRef, TcpKeepalive};
 
 /// The maximum number of clients. Each client uses two threads. Further connections are closed.
 const MAX_CLIENTS: usize = 1000;
@@ -39,6 +39,7 @@ struct Shared {
 struct State {
     /// Empty if no other server is active.
     targets: Services,
+    listening: Vec<SocketAddr>,
     open: HashMap<u64, Vec<Arc<TcpStream>>>,
     next: u64,
 }
@@ -53,20 +54,19 @@ impl Relay {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
             let listener = TcpListener::bind(address).map_err(named)?;
             let (address, shared, protocol) = (listener.local_addr()?, shared.clone(), protocol.clone());
+            shared.state.lock().listening.push(address);
             let run = move || shared.listen(&listener, &protocol);
             relay.listening.push((address, std::thread::Builder::new().name("relay".to_owned()).spawn(run)?));
         }
         Ok(relay)
     }
 
-    /// Replaces the addresses of the active server. If the addresses differ, closes all connections, because the old
-    /// server may be unreachable. Without addresses, accepts only HTTP requests about this server's state.
+    /// Replaces the addresses of the active server, and closes all connections, because the old server may be
+    /// unreachable. Without addresses, accepts only HTTP requests about this server's state.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
-        if state.targets != targets {
-            state.targets = targets;
-            state.close();
-        }
+        state.targets = targets;
+        state.close();
     }
 }
 
@@ -85,6 +85,19 @@ impl Drop for Relay {
 impl State {
     fn close(&self) {
         self.open.values().flatten().for_each(|stream| close(stream));
+    }
+
+    /// Detects an address at which this relay itself listens. A client forwarded to it would use all connections.
+    fn is_own(&self, target: SocketAddr) -> bool {
+        let ip = target.ip();
+        let source = || {
+            let socket = UdpSocket::bind(if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+            socket.connect(target).and_then(|()| socket.local_addr())
+        };
+        // An address of this machine is also the source of packets to it, except for most loopback addresses.
+        let is_local = || ip.is_loopback() || source().is_ok_and(|source| source.ip() == ip);
+        let covers = |own: IpAddr| own == ip || ip.is_unspecified() || (own.is_unspecified() && is_local());
+        self.listening.iter().any(|own| own.port() == target.port() && covers(own.ip()))
     }
 }
 
@@ -128,16 +141,13 @@ impl Shared {
 
     /// Connects the client to `target`. `None` means the HTTP address of this server.
     fn forward(&self, number: u64, client: &Arc<TcpStream>, target: Option<String>) -> io::Result<()> {
-        let address = match &target {
-            Some(target) => target.to_socket_addrs()?.next(),
-            None => self.own,
+        let mut addresses: Vec<_> = match &target {
+            Some(target) => target.to_socket_addrs()?.collect(),
+            None => self.own.into_iter().collect(),
         };
-        let server = Arc::new(TcpStream::connect_timeout(&address.ok_or(io::ErrorKind::NotFound)?, CONNECT)?);
-        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
-        for stream in [&server, client] {
-            stream.set_nodelay(true)?;
-            SockRef::from(&**stream).set_tcp_keepalive(&keepalive)?;
-        }
+        addresses.retain(|address| !self.state.lock().is_own(*address));
+        let server = Arc::new(connect_tcp(&*addresses, CONNECT)?);
+        keep_alive(client)?;
         {
             let mut state = self.state.lock();
             if target.is_some_and(|target| !state.targets.values().any(|other| *other == target)) {
@@ -215,7 +225,11 @@ mod tests {
         let first = client();
         // Keep the server's end of the connection open.
         let _held = servers[0].accept().expect("a client");
+        // The same server is active again after its connections may have been lost.
         relay.point_to(services("beanstalk", &servers[0]));
+        assert!(is_closed(first));
+        let first = client();
+        let _held = servers[0].accept().expect("a client");
         relay.point_to(services("beanstalk", &servers[1]));
         assert!(is_closed(first));
         let second = client();
@@ -235,6 +249,45 @@ mod tests {
         let held: Vec<_> = (0..2).map(|_| server.accept().expect("a client")).collect();
         assert!(is_closed(TcpStream::connect(address).expect("a relay")));
         drop((clients, held));
+    }
+
+    #[test]
+    fn a_relay_does_not_forward_clients_to_itself() {
+        for (listen, target) in [
+            ("0.0.0.0:0", "0.0.0.0"),
+            ("0.0.0.0:0", "127.0.0.1"),
+            ("0.0.0.0:0", "127.8.8.8"),
+            ("127.0.0.1:0", "127.0.0.1"),
+            ("127.0.0.1:0", "0.0.0.0"),
+        ] {
+            let relay = Relay::start(&[("workq".to_owned(), listen.to_owned())], 9, None).expect("a relay");
+            let port = relay.listening[0].0.port();
+            relay.point_to(Services::from([("workq".to_owned(), format!("{target}:{port}"))]));
+            let client = TcpStream::connect(("127.0.0.1", port)).expect("a relay");
+            client.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
+            assert!(matches!((&client).read(&mut [0]), Ok(0)), "{listen} {target}");
+            assert_eq!(relay.shared.state.lock().next, 1, "{listen} {target}");
+        }
+    }
+
+    #[test]
+    fn a_relay_forwards_clients_to_another_server_of_the_same_port() {
+        let (relay, address) = relay("workq", 9, None);
+        let server = TcpListener::bind(("127.0.0.2", address.port())).expect("a port");
+        relay.point_to(services("workq", &server));
+        let _client = TcpStream::connect(address).expect("a relay");
+        server.accept().expect("a client");
+    }
+
+    #[test]
+    fn every_address_of_the_active_server_is_tried() {
+        let server = server();
+        let port = server.local_addr().expect("an address").port();
+        let (relay, address) = relay("workq", 9, None);
+        // Where the name also has an IPv6 address, nothing listens at the IPv6 address.
+        relay.point_to(Services::from([("workq".to_owned(), format!("localhost:{port}"))]));
+        let _client = TcpStream::connect(address).expect("a relay");
+        server.accept().expect("a client");
     }
 
     #[test]
