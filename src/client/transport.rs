@@ -102,9 +102,13 @@ impl Security {
         Ok(Security::Plain)
     }
 
-    /// Connects to `HOST:PORT`. `connect` and `limit` bound each attempt, and `limit` also bounds each TLS step.
-    pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
-        let stream = connect_tcp(endpoint, connect.min(limit))?;
+    /// Connects to `HOST:PORT`. `limit` bounds each connection attempt and each TLS step.
+    pub fn connect(&self, endpoint: &str, limit: Duration) -> io::Result<Transport> {
+        self.secure(endpoint, connect_tcp(endpoint, limit)?, limit)
+    }
+
+    #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+    pub fn secure(&self, endpoint: &str, stream: TcpStream, limit: Duration) -> io::Result<Transport> {
         match self {
             Security::Plain => Ok(Transport::Plain(stream)),
             #[cfg(feature = "tls")]

@@ -9,6 +9,7 @@
 //! - `nodes/` and a server name: the status of the server.
 
 use std::io;
+use std::net::ToSocketAddrs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,17 +118,17 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Does not connect. An error is a message about a TLS file.
+    /// Resolves host names, but does not connect. An error is a message about a TLS file.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
         let starting_at = |first: usize, timeout| {
-            let mut endpoints = location.endpoints.clone();
-            endpoints.rotate_left(first);
-            let (security, login) = (security.clone(), location.login.clone());
-            Mutex::new(Gateway::new(endpoints, security, login, timeout, cluster.clone()))
+            let (endpoints, login) = (location.endpoints.clone(), location.login.clone());
+            Mutex::new(Gateway::new(endpoints, security.clone(), login, timeout, cluster.clone(), first))
         };
-        let (gateway, servers) = (|timeout| starting_at(0, timeout), location.endpoints.len());
+        let gateway = |timeout| starting_at(0, timeout);
+        let addresses = location.endpoints.iter().flat_map(|endpoint| endpoint.to_socket_addrs()).flatten().count();
+        let servers = addresses.max(location.endpoints.len());
         Ok(Etcd {
             gateways: (0..WINDOW).map(|_| gateway(TIMEOUT)).collect(),
             spare: gateway(TIMEOUT),
@@ -364,9 +365,9 @@ impl SharedLog for Etcd {
         match number("leader") {
             None | Some(0) => {}
             leader if leader == document.get("header").get("member_id").number() => {
-                let server = spare.current;
+                let turn = spare.turn;
                 drop(spare);
-                self.gateways.iter().for_each(|gateway| gateway.lock().move_to(server));
+                self.gateways.iter().for_each(|gateway| gateway.lock().move_to(turn));
             }
             // The next call queries the next server, which may be the leader.
             Some(_) => spare.leave(),

@@ -2,16 +2,19 @@
 //! Verifies that all servers belong to the same etcd cluster, because two clusters would contain two different queues.
 
 use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::client::{Exchange, Keep, Response, Security, Transport};
+use crate::client::{connect_tcp, Exchange, Keep, Response, Security, Transport};
 use crate::shared::json::{self, Document};
 use crate::shared::lock_order::LeafMutex;
 
 /// The maximum size of a response in bytes. A response can contain many entries of 512 KiB in base64.
 const MAX_RESPONSE: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
+/// The maximum number of connection attempts per server name, which can have several addresses.
+const ATTEMPTS: usize = 3;
 /// Long, because etcd's password hash is deliberately slow.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The standard library rejects a timeout of zero.
@@ -23,7 +26,8 @@ pub struct Gateway {
     login: Option<(String, String)>,
     token: Option<String>,
     timeout: Duration,
-    pub current: usize,
+    /// Selects a server and, in each further round, the next one of the server's addresses.
+    pub turn: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
     is_checked: bool,
@@ -37,9 +41,10 @@ impl Gateway {
         login: Option<(String, String)>,
         timeout: Duration,
         cluster: Arc<ClusterId>,
+        turn: usize,
     ) -> Gateway {
         let (token, connection) = (None, None);
-        Gateway { endpoints, security, login, token, timeout, current: 0, connection, cluster, is_checked: false }
+        Gateway { endpoints, security, login, token, timeout, turn, connection, cluster, is_checked: false }
     }
 
     /// After an error, etcd may or may not have executed the request.
@@ -56,10 +61,14 @@ impl Gateway {
         Ok(response)
     }
 
-    pub fn move_to(&mut self, server: usize) {
-        if self.current != server {
-            (self.connection, self.current) = (None, server);
+    pub fn move_to(&mut self, turn: usize) {
+        if self.turn != turn {
+            (self.connection, self.turn) = (None, turn);
         }
+    }
+
+    fn endpoint(&self) -> &str {
+        &self.endpoints[self.turn % self.endpoints.len()]
     }
 
     fn log_in(&mut self, end: Instant) -> io::Result<()> {
@@ -78,7 +87,7 @@ impl Gateway {
 
     fn request_until(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
         let response = self.try_request(path, body, end).map_err(|error| {
-            let endpoint = self.endpoints[self.current].clone();
+            let endpoint = self.endpoint().to_owned();
             self.leave();
             let text = match error.kind() {
                 ErrorKind::TimedOut => format!("etcd at {endpoint} timed out"),
@@ -87,14 +96,13 @@ impl Gateway {
             io::Error::new(error.kind(), text)
         })?;
         if !self.is_checked {
-            self.is_checked = self.cluster.check_response(&self.endpoints[self.current], &response.body)?;
+            self.is_checked = self.cluster.check_response(self.endpoint(), &response.body)?;
         }
         Ok(response)
     }
 
     pub fn leave(&mut self) {
-        self.connection = None;
-        self.current = (self.current + 1) % self.endpoints.len();
+        self.move_to(self.turn + 1);
     }
 
     fn connected(&mut self, end: Instant) -> io::Result<Transport> {
@@ -102,20 +110,28 @@ impl Gateway {
             return Ok(stream);
         }
         self.is_checked = false;
-        let mut attempts = 1;
-        loop {
-            let left = end.saturating_duration_since(Instant::now()).max(MIN_TIMEOUT);
-            match self.security.connect(&self.endpoints[self.current], CONNECT_TIMEOUT, left) {
-                Err(_) if attempts < self.endpoints.len() && Instant::now() < end => self.leave(),
+        for _ in 1..self.endpoints.len() * ATTEMPTS {
+            match self.connect(end) {
+                Err(_) if Instant::now() < end => self.leave(),
                 connected => return connected,
             }
-            attempts += 1;
         }
+        self.connect(end)
+    }
+
+    fn connect(&self, end: Instant) -> io::Result<Transport> {
+        let left = end.saturating_duration_since(Instant::now()).max(MIN_TIMEOUT);
+        let mut addresses: Vec<SocketAddr> = self.endpoint().to_socket_addrs()?.collect();
+        // Name servers return the addresses in a random order.
+        addresses.sort_unstable();
+        let round = self.turn / self.endpoints.len();
+        let address = *addresses.get(round % addresses.len().max(1)).ok_or(ErrorKind::NotFound)?;
+        self.security.secure(self.endpoint(), connect_tcp(address, CONNECT_TIMEOUT.min(left))?, left)
     }
 
     fn try_request(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
         let stream = self.connected(end)?;
-        let endpoint = &self.endpoints[self.current];
+        let endpoint = self.endpoint();
         let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: {token}\r\n"));
         let head = format!("POST {path} HTTP/1.1\r\nHost: {endpoint}\r\n{token}Content-Length: {}\r\n\r\n", body.len());
         let mut exchange = Exchange::new(stream, end);

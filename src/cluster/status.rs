@@ -28,12 +28,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
     // If an etcd server fails, try the next one. Repeating a command is harmless.
-    let mut done = task(&log);
-    for _ in 1..location.endpoints.len() {
-        if done.is_err() {
-            done = task(&log);
-        }
-    }
+    let done = (1..location.endpoints.len()).fold(task(&log), |done, _| done.or_else(|_| task(&log)));
     done.map_err(|error| error.to_string())
 }
 

@@ -120,7 +120,7 @@ impl ServerTarget {
             ServerName::Tls(host, port) => {
                 // Without a time limit, a handshake with a silent server would never end.
                 let limit = limit.unwrap_or(Duration::from_secs(60));
-                self.security.connect(&host_and_port(host, *port), limit, limit).map(Client::over)
+                self.security.connect(&host_and_port(host, *port), limit).map(Client::over)
             }
             ServerName::Tcp(host, port) => match limit {
                 Some(limit) => Client::connect_within((host.as_str(), *port), limit),

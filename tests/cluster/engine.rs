@@ -67,7 +67,10 @@ pub struct Served {
 
 impl Served {
     pub fn start() -> Served {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Served::start_with(TcpListener::bind("127.0.0.1:0").expect("a port"))
+    }
+
+    pub fn start_with(listener: TcpListener) -> Served {
         let address = listener.local_addr().expect("an address");
         let engine = Arc::<Mutex<Engine>>::default();
         {

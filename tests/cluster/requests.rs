@@ -1,5 +1,7 @@
 //! Tests the requests that the program sends to etcd, and their costs.
 
+use std::net::{TcpListener, ToSocketAddrs};
+
 use beanpole::internals::cluster::{merge, EntryKind, Etcd, Fail, Head, Location, SharedLog};
 
 use super::engine::Served;
@@ -131,4 +133,23 @@ fn a_purge_deletes_few_entries_at_a_time() {
     log.purge(2990).expect("a purge");
     assert_eq!(served.engine().entries(), 11);
     assert!(served.engine().deleted <= 1000, "{}", served.engine().deleted);
+}
+
+/// Tests a host name with several addresses, if `localhost` is one.
+#[test]
+fn an_address_of_a_host_name_that_does_not_respond_is_left() {
+    let addresses: Vec<_> = ("localhost", 0).to_socket_addrs().expect("addresses").collect();
+    for good in addresses.iter().filter(|_| addresses.len() > 1) {
+        let listener = TcpListener::bind(good).expect("a port");
+        let served = Served::start_with(listener);
+        let port = served.address.port();
+        // The kernel accepts connections to these addresses, but no server responds.
+        let others = addresses.iter().filter(|other| *other != good);
+        let _hanging: Vec<_> = others.map(|other| TcpListener::bind((other.ip(), port)).expect("a port")).collect();
+        let url = format!("etcd://localhost:{port}/q");
+        let log = Etcd::new(&Location::parse(&url).expect("a location")).expect("a journal");
+        assert!((0..3).any(|_| log.read(1, 1).is_ok()), "{good}");
+        log.read(1, 1).expect("an empty journal");
+        assert_eq!(log.renewal_connections(), addresses.len());
+    }
 }

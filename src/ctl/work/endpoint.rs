@@ -1,5 +1,4 @@
-//! HTTP requests that send jobs to an endpoint. Each request has its own thread, because name resolution and connecting
-//! cannot be interrupted.
+//! HTTP requests that send jobs to an endpoint, each in its own thread, because connecting cannot be interrupted.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -67,7 +66,7 @@ impl Endpoint {
         if limit.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        self.security.connect(&self.address, limit, limit)
+        self.security.connect(&self.address, limit)
     }
 
     /// Connects, and then closes the connection. An open connection would block a single-threaded server.
