@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::{merge, RUN, SMALL};
+use super::entry::{merge, RUN};
 use super::mirror::{self, Origin, Position};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog, SharedSpace};
 use super::shipping::{Shipper, LEASE};
@@ -22,6 +22,8 @@ const RENEWAL: Duration = Duration::from_millis(300);
 const WATCH: Duration = Duration::from_millis(20);
 /// The interval for compacting etcd while at most half of its quota is used.
 const COMPACTION: Duration = Duration::from_secs(300);
+/// The minimum number of small entries between two large ones that are worth a request to etcd.
+const MIN_RUN: Seq = 8;
 
 pub struct Member {
     pub log: Arc<dyn SharedLog>,
@@ -151,12 +153,6 @@ impl Drop for Active {
     }
 }
 
-/// The last entry that was merged or skipped, and the number of bytes that had been appended at that time.
-struct Merging {
-    end: Seq,
-    bytes: u64,
-}
-
 impl ActiveState {
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
@@ -191,23 +187,21 @@ impl ActiveState {
         }
     }
 
-    fn merge(&self, merged: &mut Merging) -> Result<(), Fail> {
+    /// `merged` is the last entry that was merged or skipped. Large entries are not read again, only skipped.
+    fn merge(&self, merged: &mut Seq) -> Result<(), Fail> {
         let (end, Some((writer, _))) = self.shipper.last() else { return Ok(()) };
-        let (count, bytes) = (end.saturating_sub(merged.end), self.member.board.figures().bytes);
-        if count < RUN as u64 {
-            return Ok(());
-        }
-        if (bytes - merged.bytes) / count > SMALL {
-            *merged = Merging { end, bytes };
-        }
-        while merged.end + RUN as u64 <= end {
-            let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
-            // Entries after `end` must not be merged yet, because appending threads still look for them in the log.
-            entries.retain(|(seq, _)| *seq <= end);
-            for run in merge(&entries, self.origin.epoch, writer) {
-                self.member.log.merge(self.origin.epoch, &run)?;
+        // Entries after `end` must not be merged yet, because appending threads still look for them in the log.
+        while *merged + RUN <= end {
+            let last = self.shipper.next_large(*merged).map_or(Seq::MAX, |large| large - 1).min(*merged + RUN);
+            if last - *merged >= MIN_RUN {
+                let count = (last - *merged) as usize;
+                let (mut entries, _) = self.member.log.read(*merged + 1, count).map_err(Fail::Unknown)?;
+                entries.retain(|(seq, _)| *seq <= last);
+                for run in merge(&entries, self.origin.epoch, writer) {
+                    self.member.log.merge(self.origin.epoch, &run)?;
+                }
             }
-            *merged = Merging { end: entries.last().map_or(end, |(seq, _)| *seq), bytes };
+            *merged = last.max(*merged + 1);
         }
         Ok(())
     }
@@ -215,7 +209,7 @@ impl ActiveState {
     fn keep_small(&self) {
         // `purged` is the first entry that still exists. `saved` is the last saved position and the time of saving.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
-        let mut merged = Merging { end: self.shipper.last().0, bytes: 0 };
+        let mut merged = self.shipper.last().0;
         let (mut compacted, mut is_failing) = (Instant::now(), false);
         while !self.has_ended() {
             std::thread::sleep(SAVE / 4);

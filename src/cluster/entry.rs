@@ -175,9 +175,12 @@ pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new:
     }
 }
 
-pub const RUN: usize = 256;
-/// The maximum average size of entries that are merged, in bytes.
-pub const SMALL: u64 = 2048;
+/// The maximum number of entries that are merged into one.
+pub const RUN: u64 = 256;
+/// The maximum size of entries that are worth merging, in bytes.
+pub const SMALL: usize = 16 * 1024;
+/// The maximum size of the data in an entry, in bytes. Even in base64, the data is below etcd's 1.5 MiB limit.
+pub const PIECE: usize = 512 * 1024;
 
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
@@ -185,11 +188,12 @@ pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     for (seq, entry) in entries {
         let is_own = |head: &Head| head.kind == EntryKind::Operations && (head.epoch, head.writer) == (epoch, writer);
         let own = Head::open(entry).filter(|(head, _)| is_own(head));
-        if own.is_none() || run.as_ref().is_some_and(|run| run.last + 1 != *seq) {
+        let is_complete = |run: &Run| run.last + 1 != *seq || run.size + entry.len() > PIECE;
+        if own.is_none() || run.as_ref().is_some_and(is_complete) {
             runs.extend(run.take().and_then(Run::end));
         }
         let Some((head, operations)) = own else { continue };
-        run.get_or_insert_with(|| Run { first: *seq, last: *seq, head, operations: Vec::new(), open: None })
+        run.get_or_insert_with(|| Run { first: *seq, last: *seq, head, size: 0, operations: Vec::new(), open: None })
             .add(*seq, head, operations);
     }
     runs.extend(run.and_then(Run::end));
@@ -200,6 +204,8 @@ struct Run {
     first: Seq,
     last: Seq,
     head: Head,
+    /// The size of the entries' operations in bytes.
+    size: usize,
     operations: Vec<u8>,
     /// The file, offset and bytes of the last write, to which adjacent writes are appended.
     open: Option<(String, u64, Vec<u8>)>,
@@ -207,7 +213,7 @@ struct Run {
 
 impl Run {
     fn add(&mut self, seq: Seq, head: Head, mut operations: &[u8]) {
-        (self.last, self.head) = (seq, head);
+        (self.last, self.head, self.size) = (seq, head, self.size + operations.len());
         while let Some(operation) = Operation::decode(&mut operations) {
             match (&mut self.open, operation) {
                 (Some((name, offset, bytes)), Operation::Write(other, at, more))
@@ -331,5 +337,16 @@ mod tests {
         assert!(merge(&entries, 3, 8).is_empty() && merge(&entries, 2, 7).is_empty(), "others' entries must not merge");
         let repeated = vec![(13, runs[0].entry.clone()), (14, entry(EntryKind::Operations, 44, &[]))];
         assert!(merge(&repeated, 3, 7).is_empty(), "entries must not merge twice");
+    }
+
+    #[test]
+    fn a_merged_entry_fits_into_a_request_to_etcd() {
+        let write = |at| Operation::Write("segment.1", at, &[7; 15_000]).encode();
+        let entries: Entries = (1..=RUN)
+            .map(|seq| (seq, Head { kind: EntryKind::Operations, epoch: 3, writer: 7, number: seq }.seal(&write(seq))))
+            .collect();
+        let runs = merge(&entries, 3, 7);
+        assert!(runs.iter().all(|run| run.entry.len() < PIECE + 100), "{:?}", runs[0].entry.len());
+        assert!(runs.len() < 10 && runs.iter().map(|run| run.last + 1 - run.first).sum::<u64>() == RUN);
     }
 }

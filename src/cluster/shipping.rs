@@ -2,12 +2,12 @@
 //! each sync appends the queued changes to the shared log. Therefore, each confirmed change is in the shared log.
 //! Enforces promise P34 of beanpole-promises(7).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::{is_binlog_file, note_created, operations, EntryKind, Head, Operation, STAGE};
+use super::entry::{is_binlog_file, note_created, operations, EntryKind, Head, Operation, PIECE, SMALL, STAGE};
 use super::mirror::Checksums;
 use super::shared_log::{Fail, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
@@ -16,8 +16,6 @@ use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 
 /// The maximum size of an entry with several operations, in bytes. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;
-/// The maximum size of the data in one operation, in bytes. Even in base64, the data is below etcd's 1.5 MiB limit.
-const PIECE: usize = 512 * 1024;
 /// Larger bodies are appended in pieces before their records. Other entries can be appended between the pieces.
 const LARGE: usize = 256 * 1024;
 const STAGE_PIECE: usize = 128 * 1024;
@@ -55,8 +53,7 @@ impl Queue {
         self.operations.push(operation.encode());
     }
 
-    /// Returns `true` while a record may refer to the staged body. Otherwise, or if `is_late` is `true`, removes the
-    /// body.
+    /// Returns `true` while a record may refer to the staged body. Otherwise, or if `is_late`, removes the body.
     fn is_occupied(&mut self, is_late: bool) -> bool {
         if let Some((_, name)) = self.staged.take_if(|(body, _)| is_late || Arc::strong_count(body) == 1) {
             self.push(&Operation::Remove(&name));
@@ -79,6 +76,8 @@ struct Position {
     last: Option<(u64, u64)>,
     created: BTreeMap<String, Seq>,
     kind: EntryKind,
+    /// The confirmed entries that are too large for merging, except those that [`Shipper::next_large`] has passed.
+    large: BTreeSet<Seq>,
     /// Unconfirmed entries. The first `sent` entries have been passed to sending threads.
     ahead: VecDeque<Entry>,
     sent: usize,
@@ -105,8 +104,8 @@ impl Shipper {
         (created, checksums): (BTreeMap<String, Seq>, Checksums),
         board: Arc<RoleBoard>,
     ) -> Shipper {
-        let (kind, ahead) = (EntryKind::Operations, VecDeque::new());
-        let position = Mutex::new(Position { head, end, last: None, created, kind, ahead, sent: 0 });
+        let (kind, large, ahead) = (EntryKind::Operations, BTreeSet::new(), VecDeque::new());
+        let position = Mutex::new(Position { head, end, last: None, created, kind, large, ahead, sent: 0 });
         let queue = LeafMutex::new(Queue { checksums, ..Queue::default() });
         Shipper { log, lease, queue, position, changed: Condvar::default(), board }
     }
@@ -114,6 +113,13 @@ impl Shipper {
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let position = self.position.lock();
         (position.end, position.last)
+    }
+
+    /// Returns the first confirmed entry after `seq` that is too large for merging.
+    pub fn next_large(&self, seq: Seq) -> Option<Seq> {
+        let large = &mut self.position.lock().large;
+        *large = large.split_off(&(seq + 1));
+        large.first().copied()
     }
 
     pub fn files(&self) -> (BTreeMap<String, Seq>, Checksums) {
@@ -279,6 +285,7 @@ impl Shipper {
             position.end = entry.seq;
             position.last = Some((entry.head.writer, entry.head.number));
             note_created(&mut position.created, operations(&entry.bytes), entry.seq);
+            position.large.extend((entry.bytes.len() > SMALL).then_some(entry.seq));
             (written, bytes) = (written + 1, bytes + entry.bytes.len() as u64);
         }
         self.board.note(|figures| {

@@ -4,7 +4,9 @@ use std::net::{TcpListener, ToSocketAddrs};
 
 use beanpole::internals::cluster::{merge, EntryKind, Etcd, Fail, Head, Location, SharedLog};
 
+use super::daemon::wait_until;
 use super::engine::Served;
+use super::member::Member;
 
 fn journal(served: &Served, count: u64) -> Etcd {
     let location = Location::parse(&served.url()).expect("a location");
@@ -16,6 +18,23 @@ fn journal(served: &Served, count: u64) -> Etcd {
         log.append(epoch, after, &head.seal(b"")).expect("an entry");
     }
     log
+}
+
+#[test]
+fn small_entries_around_a_large_body_are_merged() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &["-z", "4000000"]);
+    first.wait_active();
+    let mut client = first.client();
+    let mut put = |count| (0..count).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).for_each(drop);
+    put(100);
+    first.client().put(&[b'x'; 3_000_000], 0, 0, 60).expect("a job");
+    put(400);
+    // About 25 entries contain the large body, and less than 256 entries wait for further ones.
+    wait_until("the entries are merged", || served.engine().entries() < 200);
+    let first = Member::start_in(&served, "a", &["-z", "4000000"], first.kill());
+    first.wait_active();
+    assert_eq!(first.figure("current-jobs-ready"), "501");
 }
 
 #[test]
