@@ -316,6 +316,36 @@ fn a_binlog_that_cannot_be_read_is_refused_before_the_claim() {
 }
 
 #[test]
+fn lost_entries_are_not_mistaken_for_a_purge() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 3)), Folder::new(), Folder::new());
+    let active = activate(&mut node(&log, &first, "a"));
+    let file = active.storage.create("segment.0000000001", 64).expect("a file");
+    let mut standby = node(&log, &second, "b");
+    for number in 0..9 {
+        file.write_at(number, &[7]).expect("a write");
+        file.sync().expect("a sync");
+        if number == 3 {
+            let _ = standby.poll().expect("a log in memory");
+        }
+    }
+    let (good, end) = (files(&second), log.entries().last().expect("entries").0);
+    log.lose(end - 3..=end - 2);
+    active.release().expect("a release");
+    let third = Folder::new();
+    let mut fresh = node(&log, &third, "c");
+    for node in [&mut standby, &mut fresh] {
+        for _ in 0..3 {
+            let problem = node.poll().err().expect("an error, since entries are missing").to_string();
+            let wanted = format!("etcd has lost entries {} to {};", end - 3, end - 2);
+            assert!(problem.starts_with(&wanted), "{problem}");
+        }
+    }
+    assert!(good["segment.0000000001"].starts_with(&[7; 4]));
+    assert_eq!(files(&second)["segment.0000000001"][..4], [7; 4]);
+    assert!(!second.0.join("journal.aside").exists());
+}
+
+#[test]
 fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let faults = Faults { largest_answer: 700_000, ..Faults::default() };
     let (log, first, second) = (Arc::new(MemoryLog::new(faults, 1)), Folder::new(), Folder::new());

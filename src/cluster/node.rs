@@ -307,8 +307,16 @@ impl Node {
         let (count, operations) = unfold(&head, operations);
         // The copy may already contain some of the merged entries, but repeating their file operations is harmless.
         if seq > self.mirror.position.done + count {
-            // Entries that the copy lacks have been purged.
-            if self.mirror.position.done > 0 {
+            // Entries that the copy lacks have been purged, along with all earlier entries.
+            let done = self.mirror.position.done;
+            if done > 0 {
+                let (oldest, _) = self.member.log.read(1, 1)?;
+                if oldest.first().is_some_and(|(oldest, _)| *oldest <= done) {
+                    let (from, to) = (done + 1, seq - count);
+                    let problem =
+                        format!("etcd has lost entries {from} to {to}; see \"Loss of etcd\" in beanpole-cluster(7)");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+                }
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");
             }
             self.mirror.start_over(seq - 1)?;

@@ -76,6 +76,11 @@ impl MemoryLog {
         self.state.lock().entries.iter().map(|(seq, entry)| (*seq, entry.clone())).collect()
     }
 
+    /// Simulates entries that etcd has lost.
+    pub fn lose(&self, lost: std::ops::RangeInclusive<Seq>) {
+        self.state.lock().entries.retain(|seq, _| !lost.contains(seq));
+    }
+
     fn send(&self, request: Request) -> Result<Epoch, Fail> {
         let mut state = self.state.lock();
         let Faults { lost_requests, lost_answers, late_requests, .. } = self.faults;
