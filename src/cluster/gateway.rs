@@ -53,8 +53,8 @@ impl Gateway {
         self.log_in(Instant::now() + self.timeout.max(LOGIN_TIMEOUT))?;
         let response = self.request_until(path, body, Instant::now() + self.timeout)?;
         match response.status {
-            // 401 reports an expired token.
-            401 => self.token = None,
+            // 401 reports an expired token, and 400 can report a JWT from before a change of etcd's users.
+            400 | 401 => self.token = None,
             500.. => self.leave(),
             _ => {}
         }

@@ -54,6 +54,8 @@ pub struct Engine {
     pub deleted: usize,
     /// The user and the password that clients must send, if any.
     pub login: Option<(String, String)>,
+    /// `true` after a change of etcd's users, until a client logs in again.
+    pub is_token_old: bool,
 }
 
 /// The authentication token that the server issues.
@@ -216,6 +218,9 @@ impl Engine {
             if token != TOKEN {
                 return Err((401, format!(r#"{{"error":"no token of {user} {password}"}}"#)));
             }
+            if self.is_token_old {
+                return Err((400, r#"{"error":"etcdserver: revision of auth store is old","code":3}"#.to_owned()));
+            }
         }
         let revision = self.revision;
         match path {
@@ -257,9 +262,10 @@ impl Engine {
         }
     }
 
-    fn log_in(&self, user: &str, password: &str) -> Answer {
+    fn log_in(&mut self, user: &str, password: &str) -> Answer {
         let is_known =
             self.login.as_ref().is_some_and(|known| (known.0.as_str(), known.1.as_str()) == (user, password));
+        self.is_token_old &= !is_known;
         match is_known {
             true => Ok(format!(r#"{{"token":"{TOKEN}"}}"#)),
             false => Err((400, r#"{"error":"authentication failed"}"#.to_owned())),

@@ -154,6 +154,18 @@ fn a_purge_deletes_few_entries_at_a_time() {
     assert!(served.engine().deleted <= 1000, "{}", served.engine().deleted);
 }
 
+#[test]
+fn a_token_from_before_a_change_of_users_is_replaced() {
+    let served = Served::start();
+    served.engine().login = Some(("queue".into(), "secret".into()));
+    let url = format!("etcd://queue:secret@{}/q", served.address);
+    let log = Etcd::new(&Location::parse(&url).expect("a location")).expect("a journal");
+    log.read(1, 1).expect("an empty journal");
+    served.engine().is_token_old = true;
+    assert!(log.read(1, 1).is_err());
+    log.read(1, 1).expect("an empty journal");
+}
+
 /// Tests a host name with several addresses, if `localhost` is one.
 #[test]
 fn an_address_of_a_host_name_that_does_not_respond_is_left() {
