@@ -228,7 +228,7 @@ impl Etcd {
     }
 
     fn delete(&self, range: &str) -> io::Result<()> {
-        self.spare.lock().request("/v3/kv/deleterange", range).and_then(done)
+        self.spare.lock().request("/v3/kv/deleterange", range).and_then(done).map(drop)
     }
 }
 
@@ -252,8 +252,11 @@ fn refusal(body: &[u8]) -> Fail {
     Fail::Unknown(io::Error::other(format!("etcd refused the request: {}", text.trim_end())))
 }
 
-fn done(response: Response) -> io::Result<()> {
-    (response.status == 200).then_some(()).ok_or_else(|| io::Error::other(refusal(&response.body).to_string()))
+fn done(response: Response) -> io::Result<Response> {
+    match response.status {
+        200 => Ok(response),
+        _ => Err(io::Error::other(refusal(&response.body).to_string())),
+    }
 }
 
 impl SharedLog for Etcd {
@@ -323,7 +326,7 @@ impl SharedLog for Etcd {
     fn nodes(&self) -> io::Result<Vec<(String, String)>> {
         // `0` follows `/` in ASCII, so the range contains all keys that start with `nodes/`.
         let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.key("nodes/"), self.key("nodes0"));
-        let response = self.spare.lock().request("/v3/kv/range", &body)?;
+        let response = self.spare.lock().request("/v3/kv/range", &body).and_then(done)?;
         let document = Document::read(&response.body);
         let text = |pair: Part, name| String::from_utf8_lossy(&pair.get(name).bytes()).into_owned();
         let folder = format!("{}nodes/", self.prefix).len();
@@ -338,7 +341,7 @@ impl SharedLog for Etcd {
     fn purge(&self, below: Seq) -> io::Result<()> {
         let (key, end) = (self.entry_key(0), self.entry_key(below));
         let body = format!(r#"{{"key":"{key}","range_end":"{end}","limit":"1","keys_only":true}}"#);
-        let response = self.spare.lock().request("/v3/kv/range", &body)?;
+        let response = self.spare.lock().request("/v3/kv/range", &body).and_then(done)?;
         let first = Document::read(&response.body).get("kvs").elements().next().map(|pair| seq_of(&pair));
         let mut from = first.unwrap_or(Ok(below))?;
         while from < below {

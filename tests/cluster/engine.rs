@@ -56,6 +56,8 @@ pub struct Engine {
     pub login: Option<(String, String)>,
     /// `true` after a change of etcd's users, until a client logs in again.
     pub is_token_old: bool,
+    /// `true` to refuse range requests outside of transactions.
+    pub refuses_ranges: bool,
 }
 
 /// The authentication token that the server issues.
@@ -225,6 +227,7 @@ impl Engine {
         let revision = self.revision;
         match path {
             "/v3/kv/txn" => self.transact(request),
+            "/v3/kv/range" if self.refuses_ranges => Err((503, r#"{"error":"etcdserver: no leader"}"#.to_owned())),
             "/v3/kv/range" => Ok(self.range(request)),
             path => {
                 self.requested_paths.push(path.to_owned());

@@ -155,6 +155,17 @@ fn a_purge_deletes_few_entries_at_a_time() {
 }
 
 #[test]
+fn a_failed_purge_is_reported_and_can_be_repeated() {
+    let served = Served::start();
+    let log = journal(&served, 100);
+    served.engine().refuses_ranges = true;
+    assert!(log.purge(50).is_err() && log.nodes().is_err());
+    served.engine().refuses_ranges = false;
+    log.purge(50).expect("a purge");
+    assert_eq!(served.engine().entries(), 51);
+}
+
+#[test]
 fn a_token_from_before_a_change_of_users_is_replaced() {
     let served = Served::start();
     served.engine().login = Some(("queue".into(), "secret".into()));
