@@ -72,10 +72,7 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
                 }
             }
         }
-        return match next.map(segment_name) {
-            Some(next) => in_file(&next, to.create(&next, FRESH)).map(drop),
-            None => Ok(()),
-        };
+        return next.map(segment_name).map_or(Ok(()), |next| in_file(&next, to.create(&next, FRESH)).map(drop));
     }
 }
 

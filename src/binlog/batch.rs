@@ -59,10 +59,8 @@ struct TailEntry {
 
 impl SharedTail {
     pub fn of(body: BodyRef, from: usize) -> Option<SharedTail> {
-        match body {
-            BodyRef::Large(body) if body.len() - from > SHARE => Some(SharedTail { body: body.clone(), from }),
-            _ => None,
-        }
+        let BodyRef::Large(body) = body else { return None };
+        (body.len() - from > SHARE).then(|| SharedTail { body: body.clone(), from })
     }
 
     fn bytes(&self) -> &[u8] {

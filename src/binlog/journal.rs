@@ -134,6 +134,9 @@ pub struct Journal {
     /// `true` if a disk failure may have destroyed copies that compaction wrote. Retired segments, which contain the
     /// originals, are then kept until all items are rewritten again.
     in_doubt: bool,
+    /// `true` if copies must be synced before a [`Record::Gone`] is appended: in `SyncMode::Never`, in which a failed
+    /// sync can lose them, and after a segment was missing, because the record then proves that they are durable.
+    pub(super) syncs_copies: bool,
     /// A sync up to this position is required in every sync mode.
     demanded: u64,
 }
@@ -321,7 +324,9 @@ impl Journal {
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
-    pub fn append_closed(&mut self, now: Time) {
+    pub fn append_closed(&mut self, synced: Synced, now: Time) {
+        self.is_synced(synced);
+        self.append_gone();
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
         self.push(&Record::Closed { last_id: self.last_id, time });

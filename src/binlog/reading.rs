@@ -281,6 +281,8 @@ impl<'a> Reading<'a> {
             removed = removed.max(named(link));
             let (Some(length), segment) = (link.length, link.number) else { continue };
             let location = |at| LogLocation { segment, at };
+            // A copied record, or a record before another header, names a segment that was replaced, not removed.
+            let is_removed = |next| link.limit.is_none() && next > segment && is_missing(next);
             if link.header.is_none() {
                 holes.push(location(0));
             }
@@ -299,7 +301,7 @@ impl<'a> Reading<'a> {
                         synced = synced.max(removed.take_if(|it| *it < oldest).map_or(synced, |_| location(at)));
                         gone.push((location(at), oldest));
                     }
-                    Scanned::Record { record: Record::Next(next), .. } if is_missing(next) => removed = Some(next),
+                    Scanned::Record { record: Record::Next(next), .. } if is_removed(next) => removed = Some(next),
                     Scanned::Record { .. } => {}
                     Scanned::Gap(from, _) => holes.push(location(from)),
                 }

@@ -83,6 +83,7 @@ pub fn open(
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
     (journal.epoch, journal.found_epoch) = (epoch, found_epoch);
+    journal.syncs_copies = settings.mode == SyncMode::Never || journal.skipped > 0;
     let mut writer = Writer::new(storage.clone(), log_id, settings.mode, end);
     let (first_sync, failure) = match repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)) {
         Ok(first_sync) => (Some(first_sync), None),

@@ -87,10 +87,8 @@ pub fn scan(source: Source, key: RecordKey, range: Range<u64>, window: &mut Wind
         // If only the payload is damaged, continue the search after the record.
         let from = record.map_or(at + 1, |head| at + head.total() as u64);
         let (next, used) = scan.search(at, from)?;
-        match next {
-            Some(next) if visit(Scanned::Gap(at, next)) => at = next,
-            _ => return Ok(End { at, used }),
-        }
+        let Some(next) = next.filter(|next| visit(Scanned::Gap(at, *next))) else { return Ok(End { at, used }) };
+        at = next;
     }
 }
 

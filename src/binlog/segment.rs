@@ -114,10 +114,8 @@ impl Beginning {
     }
 
     pub fn header(self) -> Option<Header> {
-        match self {
-            Beginning::Header { header, .. } => Some(header),
-            _ => None,
-        }
+        let Beginning::Header { header, .. } = self else { return None };
+        Some(header)
     }
 }
 

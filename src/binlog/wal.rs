@@ -248,7 +248,8 @@ impl Wal {
         if !(self.write(access) && self.sync(access)) {
             return;
         }
-        access.with(|journal, _| journal.append_closed(now));
+        let synced = self.writer.lock().synced;
+        access.with(|journal, _| journal.append_closed(synced, now));
         if !(self.write(access) && self.sync(access)) {
             log::warn!("binlog: it was not shut down cleanly");
         }

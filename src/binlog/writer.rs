@@ -100,10 +100,7 @@ impl Writer {
     }
 
     pub fn safe(&self) -> u64 {
-        match self.mode {
-            SyncMode::Always => self.synced.position,
-            SyncMode::Every(_) | SyncMode::Never => self.written.position,
-        }
+        (if self.mode == SyncMode::Always { self.synced } else { self.written }).position
     }
 
     pub fn is_unsynced(&self) -> bool {

@@ -179,11 +179,8 @@ impl Durability {
     pub fn write_compacted(&self, access: &impl JournalAccess) {
         self.wal.write(access);
         if self.wal.is_unsynced() {
-            match self.wal.mode {
-                SyncMode::Every(millis) => self.syncer.ring_by(Instant::now() + Duration::from_millis(millis)),
-                SyncMode::Always => self.syncer.ring_by(Instant::now()),
-                SyncMode::Never => {}
-            }
+            let millis = if let SyncMode::Every(millis) = self.wal.mode { millis } else { 0 };
+            self.syncer.ring_by(Instant::now() + Duration::from_millis(millis));
         }
     }
 

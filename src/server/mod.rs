@@ -357,10 +357,7 @@ impl Server {
         }
         #[cfg(feature = "tls")]
         self.hub.tls.lock().clone_from(&tls);
-        match &self.hub.config.tubes {
-            Some(tubes) => tube_file::apply(tubes, &self.hub),
-            None => Ok(()),
-        }
+        self.hub.config.tubes.as_ref().map_or(Ok(()), |tubes| tube_file::apply(tubes, &self.hub))
     }
 
     /// Stops the server unless it has already stopped. Closes the listeners, sends pending replies for at most one

@@ -408,12 +408,13 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // Loses the unsynced data. Without `forget`, reads still return the data, as on Linux.
-                let forget = self.random.once_in(2);
+                // Loses a part of the unsynced data. Without `forget`, reads still return the data, as on Linux.
+                let (forget, cut) = (self.random.once_in(2), self.random.pick(&[Cut::Nothing, Cut::Sectors]));
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
-                file.pending.clear();
-                if forget {
-                    file.current.clone_from(&file.durable);
+                let current = file.current.clone();
+                file.cut(cut, &mut self.random);
+                if !forget {
+                    file.current = current;
                 }
                 Err(error)
             }

@@ -327,10 +327,10 @@ impl Life {
             let more = self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             let pending = self.access.with(|journal, _| journal.position) > self.wal.written();
-            // The log removes a retired segment one round after all changes are durable, so two idle rounds complete
-            // the work.
+            // The log may record one round after all copies are durable that a segment is not needed, and removes the
+            // segment one round later, so three idle rounds complete the work.
             idle += usize::from(!more && !pending);
-            if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
+            if idle == 3 || self.disk.has_crashed() || self.wal.is_failing() {
                 break;
             }
         }

@@ -257,15 +257,19 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
 }
 
 /// Returns the last position that is known to be synced because a segment was removed: the server syncs the record that
-/// permits a removal before it removes the segment. A segment was removed if a header or a record refers to it, but the
-/// segment does not exist.
+/// permits a removal before it removes the segment. A segment was removed if it does not exist, but a header names it,
+/// or the segment before it names it and no other segment continues that segment.
 fn proven_by_removals(log: u64, used: &[&(u64, Vec<u8>)], exists: &dyn Fn(u64) -> bool) -> (u64, u64) {
     let (mut named, mut gone) = (Vec::new(), Vec::new());
+    let continued: Vec<u64> =
+        used.iter().filter_map(|(_, bytes)| read_header(bytes)).map(|header| header.before.0).collect();
     for (segment, bytes) in used {
         named.extend(read_header(bytes).map(|header| header.before.0));
         for Found { kind, payload, at, .. } in records(Segment { log, number: *segment }, bytes) {
             match kind {
-                b'N' => named.push(number(payload, 0)),
+                b'N' if !continued.contains(segment) && number(payload, 0) > *segment => {
+                    named.push(number(payload, 0));
+                }
                 b'G' => gone.push((number(payload, 0), (*segment, at as u64))),
                 _ => {}
             }

@@ -10,7 +10,7 @@ use beanpole::internals::binlog::{back_up, inspect, open, Inspection, LogFile, S
 
 use crate::disk::{Disk, EIO};
 use crate::driver::{dawn, engine, settings, start, Life};
-use crate::format::{header, record, Segment, HEADER};
+use crate::format::{self, header, record, Segment, HEADER};
 
 const LOG: u64 = 77;
 
@@ -293,14 +293,20 @@ fn a_missing_segment_is_reported_until_later_data_is_rewritten() {
     put(&mut third, 3, 3);
     let mut first = begin(1, 0, (0, 0));
     put(&mut first, 1, 1);
-    for with_first in [true, false] {
+    for (with_first, settles) in [(true, true), (true, false), (false, true), (false, false)] {
         let disk = disk(&[(3, third.clone())]);
         if with_first {
             disk.put_file(&name(1), first.clone());
         }
         let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), dawn(), 1).expect("a log");
         assert_eq!(life.report.problems, [format!("{}: it is missing", name(2))]);
-        life.settle();
+        if settles {
+            life.settle();
+        } else {
+            // The shutdown records that the missing segment is not needed.
+            life.wal.maintain(&life.access, true);
+            life.wal.close(&life.access, life.now);
+        }
         let found = look(&disk.kill(1)).report;
         assert_eq!((found.problems, found.progress.jobs), (vec![], 1 + u64::from(with_first)));
     }
@@ -422,6 +428,35 @@ fn a_damaged_header_after_an_unremovable_segment_loses_nothing() {
         assert_eq!(life.access.0.borrow().0.stats().stuck, 1);
         let found = look(&whole.kill(1)).report;
         assert_eq!((found.problems, found.progress.jobs), (vec![], 1));
+    }
+}
+
+/// After a disk failure, the log continued in segment 8 instead of segment 6, so a missing segment 6 does not show that
+/// a segment was removed. The last write was interrupted: the jobs that it copied are missing, but not the record which
+/// states that the originals are not needed.
+#[test]
+fn a_replaced_segment_is_no_proof_of_a_sync() {
+    for is_copied in [true, false] {
+        let next = |bytes: &mut Vec<u8>, number| push(bytes, number, b'N', &6u64.to_le_bytes());
+        let mut third = header(Segment { log: LOG, number: 3 }, [2, 500, 3, 2, 500, 10]);
+        put(&mut third, 3, 1);
+        let mut fifth = header(Segment { log: LOG, number: 5 }, [3, third.len() as u64, 3, 2, 500, 10]);
+        put(&mut fifth, 5, 2);
+        if !is_copied {
+            next(&mut fifth, 5);
+        }
+        let end = fifth.len() as u64;
+        let mut eighth = header(Segment { log: LOG, number: 8 }, [5, end, 3, 5, end, 10]);
+        if is_copied {
+            next(&mut eighth, 8);
+        }
+        put(&mut eighth, 8, 3);
+        eighth.extend([0; 100]);
+        push(&mut eighth, 8, b'G', &8u64.to_le_bytes());
+        let disk = disk(&[(3, third), (5, fifth), (8, eighth)]);
+        let found = look(&disk).report;
+        assert_eq!((found.problems, found.progress.jobs), (vec![], 3), "{is_copied}");
+        assert_eq!(format::jobs(&[3, 5, 8].map(|number| (number, disk.bytes(&name(number))))).len(), 3);
     }
 }
 

@@ -110,8 +110,15 @@ fn a_stop_during_the_last_sync_is_not_damage() {
 
 #[test]
 fn without_syncs_segments_stay_until_their_copies_are_durable() {
+    for seed in 1..9 {
+        [2, 3, u64::MAX].into_iter().for_each(|operations| without_syncs(seed, operations));
+    }
+}
+
+/// The failed sync loses a random part of the copies. The power fails after `operations` operations of the recovery.
+fn without_syncs(seed: u64, operations: u64) {
     const SEGMENT: u64 = 1 << 16;
-    let disk = Disk::new(1);
+    let disk = Disk::new(seed);
     let mut life = life(&disk, SEGMENT, SyncMode::Never);
     let mut ids = vec![];
     for _ in 0..600 {
@@ -133,17 +140,69 @@ fn without_syncs_segments_stay_until_their_copies_are_durable() {
     life.wal.write(&life.access);
     disk.fail(Operation::Sync, EIO, 1);
     assert!(!life.wal.sync(&life.access));
+    disk.crash_at(operations.saturating_add(disk.operations()));
     life.wal.maintain(&life.access, true);
-    assert_eq!(life.health(), Health::Ok);
-    for seed in 0..12 {
-        let cut = disk.power_cut(seed);
-        let (engine, ..) = start(&cut, settings(SEGMENT, SyncMode::Never), life.now).expect("a log");
+    assert!(life.health() == Health::Ok || disk.has_crashed());
+    for cut in 0..12 {
+        let disk = disk.power_cut(cut);
+        let (engine, ..) = start(&disk, settings(SEGMENT, SyncMode::Never), life.now).expect("a log");
         let missing = kept.iter().filter(|id| engine.any_job(JobId(**id)).is_none()).count();
-        assert_eq!(missing, 0, "cut {seed}");
+        assert_eq!(missing, 0, "seed {seed}, {operations} operations, cut {cut}");
     }
+    if disk.has_crashed() {
+        return;
+    }
+    disk.crash_at(u64::MAX);
     (0..3).for_each(|_| life.settle());
     let stats = life.access.0.borrow().0.stats();
     assert!(stats.disk <= 2 * stats.live + 2 * SEGMENT, "the log must shrink to its bound: {stats:?}");
+}
+
+/// Returns the names of the segments, oldest first.
+fn segments(disk: &Disk) -> Vec<String> {
+    disk.names().into_iter().filter(|name| name.starts_with("segment.")).collect()
+}
+
+/// If a segment is missing, the server copies its jobs and those of older segments. A power failure that loses a part
+/// of these copies must not make the older segments unneeded.
+#[test]
+fn a_power_cut_after_a_segment_was_removed_under_the_server_loses_no_other_segment() {
+    const SEGMENT: u64 = 4096;
+    for (mode, under_server) in [SyncMode::Always, SyncMode::Never].into_iter().flat_map(|it| [(it, true), (it, false)])
+    {
+        let mut disk = Disk::new(7);
+        let mut life = life(&disk, SEGMENT, mode);
+        let mut kept = vec![];
+        while life.access.0.borrow().0.stats().current < 5 {
+            let id = put(&mut life, 300).expect("space for a job");
+            kept.extend((life.access.0.borrow().0.stats().current != 3).then_some(id));
+            assert!(bring(&life));
+            life.wal.maintain(&life.access, true);
+        }
+        life.wal.close(&life.access, life.now);
+        let third = &segments(&disk)[2];
+        if under_server {
+            disk.remove(third).expect("a removal");
+            life.wal.check(&life.access);
+        } else {
+            disk = disk.kill(1);
+            disk.remove(third).expect("a removal");
+            life = Life::begin(disk.clone(), settings(SEGMENT, mode), life.now, 1).expect("a log");
+            assert_eq!(life.report.problems.len(), 1);
+        }
+        let mut rounds = 0;
+        while segments(&disk)[0] <= *third {
+            (_, rounds) = (life.wal.maintain(&life.access, true), rounds + 1);
+            assert!(rounds < 20, "the old segments must be removed");
+            assert!(life.wal.write(&life.access));
+            for seed in 0..60 {
+                let (engine, ..) = start(&disk.power_cut(seed), settings(SEGMENT, mode), life.now).expect("a log");
+                let missing = kept.iter().filter(|id| engine.any_job(JobId(**id)).is_none()).count();
+                assert_eq!(missing, 0, "{mode:?}, round {rounds}, cut {seed}");
+            }
+            assert!(life.wal.sync(&life.access));
+        }
+    }
 }
 
 #[test]
@@ -293,15 +352,14 @@ fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
         life.leaves_syncs = true;
         (0..60).for_each(|_| life.step());
         let killed = disk.kill(seed);
-        let segments = |disk: &Disk| disk.names().into_iter().filter(|name| name.starts_with("segment.")).collect();
-        let before: Vec<String> = segments(&killed);
+        let before = segments(&killed);
         let whole = killed.kill(seed);
         start(&whole, how, life.now).expect("a start");
         for point in 0..whole.operations() {
             let disk = killed.kill(seed);
             disk.crash_at(point);
             let _ = start(&disk, how, life.now);
-            let after: Vec<String> = segments(&disk);
+            let after = segments(&disk);
             // Counts only starts that removed at least one of the two oldest segments. The server first removes the
             // prepared, unused segments, which are newer than all segments with data.
             if before.first() == after.first() && before.get(1).is_none_or(|second| after.contains(second)) {

@@ -127,6 +127,7 @@ impl Journal {
         if self.health == Health::Failing {
             return false;
         }
+        self.append_gone(); // now, because more segments might retire before each sync
         let more = self.compact_some(engine);
         self.append_gone();
         more
@@ -181,19 +182,19 @@ impl Journal {
 
     /// Retires the oldest segment. Its file is removed once a durable record states that the segment is not needed.
     fn retire(&mut self) {
-        let segment = self.segments.pop_front().expect("a segment");
-        self.old -= segment.bytes;
-        self.retiring += segment.bytes;
-        let Segment { number, bytes, evacuating, damaged, .. } = segment;
+        let Segment { number, bytes, evacuating, damaged, .. } = self.segments.pop_front().expect("a segment");
+        (self.old, self.retiring) = (self.old - bytes, self.retiring + bytes);
         self.evacuating -= usize::from(evacuating);
         self.retired.push_back(Retired { number, bytes, after: UNRECORDED, damaged });
+        self.demanded = if self.syncs_copies { self.position } else { self.demanded };
     }
 
-    fn append_gone(&mut self) {
+    pub(super) fn append_gone(&mut self) {
         if self.evacuating == 0 {
             self.in_doubt = false;
         }
-        if self.in_doubt || self.retired.back().is_none_or(|retired| retired.after != UNRECORDED) {
+        let must_wait = self.in_doubt || self.syncs_copies && self.synced.position < self.demanded;
+        if must_wait || self.retired.back().is_none_or(|retired| retired.after != UNRECORDED) {
             return;
         }
         let oldest = self.segments.front().expect("the current segment").number;
@@ -242,8 +243,7 @@ impl Journal {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
-    /// Makes compaction rewrite the items of segments whose files have disappeared. Returns the newest of the segments
-    /// that have disappeared since the last call.
+    /// Makes compaction empty the segments whose files have disappeared since the last call. Returns the newest one.
     pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
         let mut newest = None;
         for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {
@@ -252,6 +252,7 @@ impl Journal {
             self.lost += 1;
         }
         self.count_evacuating();
+        self.syncs_copies |= newest.is_some();
         let prepared = self.prepared.iter().map(|&(number, _)| number).filter(|&number| !is_there(number));
         newest.max(prepared.last())
     }
@@ -268,7 +269,6 @@ impl Journal {
     /// Continues in a new segment after a disk failure. Compaction must rewrite the segments from `first` on, because
     /// they might not be durable. `before` is the durable end of the log. If `rely` is `false`, unsynced records may be
     /// lost: compaction must rewrite unsynced segments before it removes a segment.
-    ///
     /// Returns the bytes not taken yet, and the new segment's header. The caller writes the header, then the `again`
     /// bytes that were taken but are not durable, then the bytes not taken yet.
     pub fn take_over(
