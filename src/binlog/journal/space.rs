@@ -82,7 +82,7 @@ impl Journal {
         let is_enough = self.health == Health::Failing || self.ahead() >= enough + self.reserve();
         let is_needed = || self.ahead() < self.reserve() && !self.awaits_removal();
         let fits = || is_needed() || self.disk() + self.wanted_size() <= self.bound();
-        self.requested > 0 && self.is_short(self.requested) || !is_enough && fits()
+        self.requested > 0 && self.lacks_space(self.requested) || !is_enough && fits()
     }
 
     /// Returns the promised maximum disk usage in bytes.
@@ -92,8 +92,11 @@ impl Journal {
 
     /// Returns `true` if the disk is OK, but `bytes` bytes plus a job do not fit or too few IDs are durably reserved.
     pub fn is_short(&self, bytes: u64) -> bool {
-        self.health == Health::Ok
-            && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
+        self.lacks_space(bytes) || self.health == Health::Ok && self.last_id + IDS_KEPT > self.ids_synced
+    }
+
+    fn lacks_space(&self, bytes: u64) -> bool {
+        self.health == Health::Ok && self.space(self.reserve()) < bytes + (PUT + DELETE) as u64
     }
 
     /// Returns `true` if a sync would permit the removal of segments or the use of more IDs.

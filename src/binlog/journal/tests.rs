@@ -144,11 +144,15 @@ fn a_segment_is_wanted_within_the_bound_of_the_log_or_for_deletes() {
 fn a_segment_is_wanted_if_a_command_waits_for_space() {
     let mut journal = journal(SIZE);
     journal.ids_synced = 0;
-    assert!(journal.is_short(0) && !journal.wanted(), "no command waits");
-    journal.requested = 1;
-    assert!(journal.wanted());
+    let free = journal.space(journal.reserve()) - (PUT + DELETE) as u64;
+    journal.requested = free;
+    assert!(journal.is_short(0) && !journal.wanted(), "a segment contains no IDs");
     journal.ids_synced = journal.ids;
     assert!(!journal.wanted(), "there is enough space");
+    (journal.requested, journal.live) = (free + 1, 0);
+    assert!(journal.wanted());
+    journal.requested = 0;
+    assert!(!journal.wanted(), "no command waits");
 }
 
 #[test]
