@@ -318,6 +318,7 @@ impl Wal {
             drop(writer);
             // Otherwise, each attempt would leave another unused file.
             let _ = self.storage.remove(&segment_name(number));
+            access.with(|journal, _| journal.removed_newest());
             return false;
         }
         self.safe.store(writer.safe(), Ordering::Release);

@@ -91,6 +91,25 @@ fn failed_replacement_segments_are_removed() {
         life.wal.maintain(&life.access, true);
     }
     assert!(disk.used("") <= 4 * 4096, "{} bytes", disk.used(""));
+    let stats = life.access.0.borrow().0.stats();
+    assert!(stats.lost == 0 && stats.disk <= 4 * 4096, "the server itself has removed the files: {stats:?}");
+}
+
+#[test]
+fn a_prepared_segment_removed_under_the_server_is_counted() {
+    let disk = Disk::new(3);
+    let mut life = life(&disk, 4096, SyncMode::Always);
+    while segments(&disk).len() < 2 {
+        put(&mut life, 300);
+        assert!(bring(&life));
+        life.wal.maintain(&life.access, true);
+    }
+    disk.remove(&segments(&disk)[1]).expect("a removal");
+    life.wal.check(&life.access);
+    let stats = || life.access.0.borrow().0.stats();
+    assert_eq!((life.health(), stats().lost), (Health::Failing, 1));
+    life.wal.maintain(&life.access, true);
+    assert_eq!((life.health(), stats().lost), (Health::Ok, 1));
 }
 
 #[test]

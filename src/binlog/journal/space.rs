@@ -257,7 +257,14 @@ impl Journal {
         self.count_evacuating();
         self.syncs_copies |= newest.is_some();
         let prepared = self.prepared.iter().map(|&(number, _)| number).filter(|&number| !is_there(number));
+        self.lost += prepared.clone().count() as u64;
         newest.max(prepared.last())
+    }
+
+    /// Notes that the file of the last segment could not be written and was removed.
+    pub fn removed_newest(&mut self) {
+        let segment = self.segments.back_mut().expect("a segment");
+        (segment.bytes, segment.missing) = (0, true);
     }
 
     /// Retires the prepared segments, because a failing disk may have damaged them.
