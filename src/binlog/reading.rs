@@ -11,7 +11,7 @@ use super::journal::{Journal, Live, IDS_AHEAD};
 use super::record::{
     group_size, key_size, operation_size, pause_size, settings_size, states_of, GroupCounts, Record, Start,
 };
-use super::replay::{scan, End, Scanned, Window};
+use super::replay::{scan, End, Scanned, Visit, Window};
 use super::segment::{segment_name, LogLocation, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
 use super::storage::{is_bad_disk, OpenError, Storage};
 use super::survey::{SegmentLink, Survey};
@@ -53,7 +53,7 @@ pub struct Reading<'a> {
     /// `true` after a missing segment. The next segment is then compacted, so that later starts do not report the loss.
     after_missing: bool,
     pub read: usize,
-    pub stale: Vec<u64>,
+    pub stale: Vec<SegmentLink>,
     pub end: LogLocation,
     /// The segment in which the log must continue.
     pub next: Option<u64>,
@@ -137,10 +137,9 @@ impl<'a> Reading<'a> {
         }
         self.oldest = self.claims().oldest;
         let needed = self.chain.partition_point(|link| link.number < self.oldest);
-        let stale = self.chain.drain(..needed).filter(|link| link.length.is_some());
-        self.stale.extend(stale.map(|link| link.number));
+        self.stale.extend(self.chain.drain(..needed).filter(|link| link.length.is_some()));
         if let [first, .., last] = &self.stale[..] {
-            log::info!("{} to {}: needed no longer", segment_name(*first), segment_name(*last));
+            log::info!("{} to {}: needed no longer", segment_name(first.number), segment_name(last.number));
         }
     }
 
@@ -211,7 +210,7 @@ impl<'a> Reading<'a> {
             }
             None => self.damage(format!("{name}: bytes 0 to {HEADER}, the header, are damaged"), true),
         }
-        let (end, goes_on) = match self.records(link, length) {
+        let (end, goes_on) = match self.records(link) {
             Ok(found) => found,
             Err(error) if is_bad_disk(&error) => {
                 self.damage(format!("{name}: cannot be read: {error}; {length} bytes are lost"), true);
@@ -234,13 +233,11 @@ impl<'a> Reading<'a> {
     }
 
     /// Applies the records of a segment. Returns the end of the records, and `false` if the log also ends there.
-    fn records(&mut self, link: SegmentLink, length: u64) -> io::Result<(End, bool)> {
+    fn records(&mut self, link: SegmentLink) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
-        let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
-        let (storage, key) = (self.storage, RecordKey::new(self.log_id, link.number));
         let mut goes_on = true;
-        let end = scan(&|at, bytes| storage.read_at(&name, at, bytes), key, range, &mut window, &mut |found| {
+        let end = read(self.storage, self.log_id, &link, &mut window, &mut |found| {
             match found {
                 Scanned::Record { record, body, .. } => self.apply(record, body),
                 Scanned::Gap(from, to) => {
@@ -279,17 +276,14 @@ impl<'a> Reading<'a> {
         let mut removed = self.chain[..first].iter().filter_map(named).max();
         for link in &self.chain[first..] {
             removed = removed.max(named(link));
-            let (Some(length), segment) = (link.length, link.number) else { continue };
+            let (Some(_), segment) = (link.length, link.number) else { continue };
             let location = |at| LogLocation { segment, at };
             // A copied record, or a record before another header, names a segment that was replaced, not removed.
             let is_removed = |next| link.limit.is_none() && next > segment && is_missing(next);
             if link.header.is_none() {
                 holes.push(location(0));
             }
-            let (name, key) = (segment_name(segment), RecordKey::new(self.log_id, segment));
-            let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
-            let read = |at, bytes: &mut [u8]| self.storage.read_at(&name, at, bytes);
-            let end = scan(&read, key, range, &mut window, &mut |found| {
+            let end = read(self.storage, self.log_id, link, &mut window, &mut |found| {
                 match found {
                     Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
                     Scanned::Record { record: Record::Start(start), at, .. } => {
@@ -317,6 +311,16 @@ impl<'a> Reading<'a> {
         let counts = |(at, oldest): &(LogLocation, u64)| end.is_none_or(|end| *at < end) && *oldest <= at.segment;
         let oldest = gone.into_iter().filter(counts).map(|(_, oldest)| oldest).fold(oldest, u64::max);
         Claims { synced, oldest }
+    }
+
+    /// Returns `true` if a part of the segment is damaged. An interrupted write at the end of the file is no damage.
+    pub fn has_gap(&mut self, link: &SegmentLink) -> bool {
+        let mut has_gap = !link.whole;
+        let end = read(self.storage, self.log_id, link, &mut self.window, &mut |found| {
+            has_gap |= matches!(found, Scanned::Gap(..));
+            !has_gap
+        });
+        has_gap || !end.is_ok_and(|end| link.limit.is_none_or(|limit| end.at >= limit))
     }
 
     pub fn found_problem(&mut self, problem: String) {
@@ -459,6 +463,12 @@ impl<'a> Reading<'a> {
         let restore = |job: &ImportedJob| self.engine.restore_job(&job.stored(), None).0;
         imported.jobs.iter().map(restore).collect()
     }
+}
+
+fn read(storage: &dyn Storage, log_id: u64, link: &SegmentLink, window: &mut Window, visit: Visit) -> io::Result<End> {
+    let (name, key) = (segment_name(link.number), RecordKey::new(log_id, link.number));
+    let range = HEADER as u64..link.limit.unwrap_or(u64::MAX).min(link.length.unwrap_or(0));
+    scan(&|at, bytes| storage.read_at(&name, at, bytes), key, range, window, visit)
 }
 
 fn job_of(record: &Record) -> Option<u64> {

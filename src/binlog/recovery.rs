@@ -129,9 +129,7 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
     let others = survey.unused.iter().chain(&survey.foreign).copied();
     // New segments must get larger numbers than all files whose numbers are plausible.
     let near = others.filter(|number| !survey.chain.is_empty() && *number < newest + MAX_NUMBER_GAP);
-    for number in near.chain([newest]) {
-        reading.journal.found_number(number);
-    }
+    near.chain([newest]).for_each(|number| reading.journal.found_number(number));
     if let Some(&first) = survey.unused.iter().min().filter(|first| survey.chain.is_empty() && **first > 1) {
         reading.found_problem(format!("{}: all segments before it are missing", segment_name(first)));
     }
@@ -159,29 +157,29 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &mut Reading) -> Resu
         in_file(&name, file.sync())?;
     }
     // Remove the newest segment first, so that an interruption leaves no gap.
-    let unused = survey.unused.iter().chain(&reading.stale).copied();
+    let unused = survey.unused.iter().copied().chain(reading.stale.iter().map(|link| link.number));
     let behind = reading.chain[reading.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number);
     let mut behind: Vec<u64> = behind.chain(unused).collect();
     behind.sort_unstable();
     for &number in behind.iter().rev() {
         let (name, is_next) = (segment_name(number), Some(number) == reading.next);
+        let stale = reading.stale.iter().find(|link| link.number == number).copied();
+        let is_damaged = stale.is_some_and(|link| reading.has_gap(&link));
         let removed = match is_next {
+            _ if is_damaged => set_aside(storage, &name),
             true => storage.open(&name).and_then(|file| wipe(storage, &name, &*file, 0).and_then(|()| file.sync())),
             false => remove_unsynced(storage, &name),
         };
-        let is_obsolete = !is_next && (survey.unused.contains(&number) || reading.stale.contains(&number));
+        let is_obsolete = !is_next && (survey.unused.contains(&number) || stale.is_some());
         match removed {
             Err(error) if is_obsolete && !is_bad_disk(&error) => {
-                reading.journal.found_stuck(number, in_file(&name, storage.length(&name))?);
+                reading.journal.found_stuck(number, in_file(&name, storage.length(&name))?, is_damaged);
             }
             removed => in_file(&name, removed)?,
         }
     }
-    for &number in &survey.foreign {
-        let name = segment_name(number);
-        in_file(&name, set_aside(storage, &name))?;
-    }
-    Ok(())
+    let mut foreign = survey.foreign.iter().map(|number| segment_name(*number));
+    foreign.try_for_each(|name| in_file(&name, set_aside(storage, &name)))
 }
 
 fn continues_in(journal: &Journal, end: LogLocation, next: Option<u64>) -> Option<u64> {

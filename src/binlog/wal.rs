@@ -235,8 +235,7 @@ impl Wal {
     fn evacuate_missing(&self, access: &impl JournalAccess, names: &[String]) -> Option<u64> {
         let numbers: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         let lost = access.with(|journal, _| journal.evacuate_missing(|number| numbers.contains(&number)));
-        if let Some(lost) = lost {
-            let name = segment_name(lost);
+        if let Some(name) = lost.map(segment_name) {
             log::error!("{name}: it was removed under the server; the jobs of missing segments are written again");
         }
         lost
@@ -383,11 +382,8 @@ impl Wal {
             match self.storage.create(&segment_name(number), size) {
                 Ok(file) => {
                     self.writer.lock().add_prepared(number, file);
-                    let was = access.with(|journal, _| {
-                        journal.prepared(number, size);
-                        journal.change_health(Health::Full, Health::Ok)
-                    });
-                    if was {
+                    access.with(|journal, _| journal.prepared(number, size));
+                    if access.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
                         log::info!("binlog: there is space again; jobs are taken again");
                     }
                 }

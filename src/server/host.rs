@@ -155,10 +155,7 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
         make_folder(folder, identity)
             .map_err(|error| (10, format!("cannot make the folder {} (-b): {error}", folder.display())))?;
     }
-    match (user, identity) {
-        (Some(name), Some(identity)) => become_user(name, identity),
-        _ => Ok(()),
-    }
+    user.zip(identity).map_or(Ok(()), |(name, identity)| become_user(name, identity))
 }
 
 /// A missing parent is not created, because it indicates a typo or an unmounted disk.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use beanpole::internals::binlog::{OpenError, SyncMode};
 use beanpole::internals::engine::{Engine, JobId, Span, StoredKey, StoredOptions};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Operation, EPERM};
 use crate::driver::{dawn, settings, start, Life};
 use crate::format;
 use crate::random::Random;
@@ -188,4 +188,36 @@ fn damage_after_an_unclean_exit_loses_at_most_the_end_of_the_log() {
         }
     }
     assert!((1..records.len() / 2).contains(&unreported), "{unreported} of {} were not reported", records.len());
+}
+
+/// The server must keep a damaged file even if it stops before it has moved the file, or if the file cannot be moved.
+#[test]
+fn a_damaged_file_is_kept_after_a_stop_before_it_is_moved() {
+    let how = settings(4096, SyncMode::Always);
+    for fails in [false, true] {
+        let mut life = Life::begin(Disk::new(1), how, dawn(), 1).expect("an empty log");
+        (0..600).for_each(|_| life.step());
+        life.settle();
+        life.wal.close(&life.access, life.now);
+        let disk = life.disk.kill(1);
+        let name = disk.names().swap_remove(0);
+        disk.alter(&name, |bytes| bytes[format::HEADER + 9] ^= 1);
+        let next = Life::begin(disk.clone(), how, life.now, 1).expect("a start despite the damage");
+        assert_eq!(next.report.problems.len(), 1);
+        if fails {
+            disk.fail(Operation::Rename, EPERM, u64::MAX);
+        }
+        let aside = format!("damaged/{name}");
+        let is_kept = |disk: &Disk| disk.names().iter().any(|other| *other == name || *other == aside);
+        for round in 0..6 {
+            let mut again = Life::begin(disk.kill(round), how, next.now, round).expect("a start");
+            assert!(is_kept(&again.disk), "{fails}, round {round}: {:?}", again.disk.names());
+            again.disk.heal();
+            (0..3).for_each(|_| again.settle());
+            assert!(again.disk.names().contains(&aside), "{fails}, round {round}: {:?}", again.disk.names());
+            next.wal.maintain(&next.access, true);
+            assert!(next.wal.write(&next.access) && next.wal.sync(&next.access));
+        }
+        assert_eq!(disk.names().contains(&aside), !fails);
+    }
 }

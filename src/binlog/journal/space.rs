@@ -237,9 +237,9 @@ impl Journal {
     }
 
     /// New segments must get larger numbers than the stuck segment, unless its number is implausible.
-    pub fn found_stuck(&mut self, number: u64, bytes: u64) {
+    pub fn found_stuck(&mut self, number: u64, bytes: u64, damaged: bool) {
         self.next_number = self.next_number.max(if number < MAX_NUMBER_GAP { number + 1 } else { 0 });
-        self.stuck.push(Retired { number, bytes, after: 0, damaged: false });
+        self.stuck.push(Retired { number, bytes, after: 0, damaged });
     }
 
     pub fn needs_maintenance(&self) -> bool {
