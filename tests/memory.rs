@@ -45,6 +45,12 @@ fn packet(kind: u32, announced: u32, data: &[u8]) -> Vec<u8> {
 fn inputs(wire: Wire) -> Vec<Input> {
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
     let filling = vec![b'x'; 500_000];
+    let post = |path: &str, length: usize| {
+        format!(
+            "POST /api/tubes/{path} HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
     match wire {
         Wire::Beanstalk => vec![
             half("line", 500, joined("use ", "x", 180)),
@@ -56,12 +62,22 @@ fn inputs(wire: Wire) -> Vec<Input> {
             half("settings", 500, joined("set-tube t dead:\"", r"\xff", 400)),
             half("body", 400, joined("put 0 0 60 65535\r\n", "x", 60_000)),
             half("reason", 400, joined("fail 1 0 65535\r\n", "x", 60_000)),
+            half("tags before the body", 700, {
+                let groups: String = (0..16).map(|number| format!(" grp:{number:0200}")).collect();
+                let [reason, name] = [4096, 512].map(|length| "x".repeat(length));
+                format!("put 0 0 60 10 err:\"{reason}\" tub:\"{name}\" idp:\"{name}\"{groups}\r\n")
+            }),
             whole("waiting commands", 50, joined("reserve\r\n", "use some.tube\r\n", 2000)),
         ],
         Wire::Gearman => vec![
             half("line of text", 500, joined("sta", "x", 180)),
             half("packet", 500, packet(1, 64, b"func")),
             half("body", 50, packet(7, 600_000, &[b"f\0u\0", &filling[..]].concat())),
+            half(
+                "handle before the data",
+                700,
+                packet(13, 8192 + 20, &[&filling[..8191], b"\0", &[b'x'; 10]].concat()),
+            ),
         ],
         Wire::Workq => vec![
             half("line", 500, joined("add ", "x", 180)),
@@ -75,16 +91,16 @@ fn inputs(wire: Wire) -> Vec<Input> {
             whole("many flags", 1, joined("delete", " -a=b", 200_000).into_iter().chain(*b"\r\n").collect::<Vec<u8>>()),
         ],
         Wire::Http => {
-            let post = "POST /api/tubes/t/put HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\n\
-                Content-Type: application/json\r\nContent-Length: 1048576\r\n\r\n";
-            let list =
-                |head: &str| [post.as_bytes(), head.as_bytes(), &b"0,".repeat(524_288 - head.len() / 2)].concat();
+            let put = post("t/put", 1_048_576);
+            let list = |head: &str| [put.as_bytes(), head.as_bytes(), &b"0,".repeat(524_288 - head.len() / 2)].concat();
             vec![
                 half("head", 50, joined("GET / HTTP/1.1\r\nA: ", "b", 8000)),
-                half("body", 30, [post, "{\"body\":\"", &"x".repeat(1_000_000)].concat()),
+                half("body", 30, [&put, "{\"body\":\"", &"x".repeat(1_000_000)].concat()),
+                half("path before the body", 50, post(&format!("{}/kick", "x".repeat(8000)), 20) + "{\"count\""),
+                whole("query before the body", 50, post(&format!("x/kick?{}", "a&".repeat(3900)), 20) + "{\"count\""),
                 whole("list", 1, list("{\"body\":[ ")),
                 whole("unknown list", 1, list("{\"list\":[ ")),
-                whole("nested objects", 1, [post.as_bytes(), &b"{\"body\":".repeat(131_072)].concat()),
+                whole("nested objects", 1, [put.as_bytes(), &b"{\"body\":".repeat(131_072)].concat()),
             ]
         }
         wire => unreachable!("no input of {wire:?}"),

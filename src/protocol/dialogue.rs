@@ -137,12 +137,9 @@ impl Dialogue {
         Some(decoder.progress())
     }
 
-    pub fn uploading(&mut self) -> u64 {
-        match self {
-            Dialogue::Workq(decoder) => decoder.uploading(),
-            Dialogue::Http(decoder) => decoder.uploading(),
-            Dialogue::Beanstalk(_) | Dialogue::Gearman(_) => self.upload().map_or(0, |upload| upload.footprint()),
-        }
+    /// Returns the size of an incomplete body and of the command that waits for this body on the heap in bytes.
+    pub fn uploading(&self) -> u64 {
+        for_each_protocol!(self, Dialogue, decoder => decoder.uploading())
     }
 
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {

@@ -3,12 +3,12 @@
 
 use memchr::memchr;
 
-use super::command::{Command, InPlace};
+use super::command::{tags_size, Command, InPlace};
 use super::commands::{row_of, CommandName, MAX_LINE};
 use super::extensions::{read_tags, Tagging, MAX_SCHEDULE};
 use super::reply;
 use crate::engine::{Body, JobId, NewJob, Priority, Span, Tags, PAGED_MAX};
-use crate::protocol::text::{number, number32, past, upto};
+use crate::protocol::text::{number, number32, past, upto, MAX_QUOTED_NAME};
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
@@ -178,6 +178,13 @@ impl Decoder {
     pub fn upload(&mut self) -> Option<&mut Upload> {
         let Reading::Body(arriving) = &mut self.state else { return None };
         arriving.body.kept()
+    }
+
+    pub fn uploading(&self) -> u64 {
+        let Reading::Body(arriving) = &self.state else { return 0 };
+        let Line::Put(_, Some(tags)) = &arriving.command else { return arriving.body.footprint() };
+        // The result of `tags_size` includes only one quoted name.
+        arriving.body.footprint() + tags_size(tags) + (size_of::<Tags>() + MAX_QUOTED_NAME) as u64
     }
 }
 
@@ -353,6 +360,7 @@ mod tests {
         let mut uploading = Decoder::default();
         assert!(uploading.next(&mut b"put 1 0 9 9\r\n".as_slice(), &LIMITS).is_none());
         assert!(uploading.next_plain(&mut b"reserve\r\n".as_slice(), &LIMITS).is_none(), "input belongs to the body");
+        assert_eq!(uploading.uploading(), 0, "a put without tags has nothing on the heap before its body");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::admin::{AdminCommand, ListKind};
 use super::kind::Kind;
 use super::listing::Cursor;
-use super::reply::{self, job_of, Fault, MAX_LINE};
+use super::reply::{self, job_of, Fault, MAX_LINE, MAX_UNIQUE};
 use crate::access::Denied;
 use crate::engine::{Body, DedupKey, Fingerprint, GiveBack, JobId, Minutes, NameSearch, Priority, Report, Time};
 use crate::protocol::guard::Subject;
@@ -126,7 +126,7 @@ impl ProtocolCommand for Command {
         let bytes = match self {
             Command::Submit(submission) => {
                 let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
-                size_of::<Submission>() + submission.function.len() + reducer + submission.body.len()
+                size_of::<Submission>() + MAX_UNIQUE + submission.function.len() + reducer + submission.body.len()
             }
             Command::Work(work) => work.handle.len() + work.body.len(),
             Command::Echo(body) => body.len(),

@@ -11,7 +11,7 @@ use crate::engine::{Body, DedupKey, Fingerprint, Minutes, NameSearch, Priority, 
 use crate::protocol::counters::{FIRST_PACKET, FIRST_TEXT};
 use crate::protocol::text::{past, strtoll, upto, whole_number};
 use crate::protocol::upload::Upload;
-use crate::protocol::{CommandId, DecodeLimits, Decoded};
+use crate::protocol::{CommandId, DecodeLimits, Decoded, ProtocolCommand};
 
 /// The maximum total length of the arguments in bytes: the size of gearmand's receive buffer.
 pub const MAX_HEAD: usize = 8192;
@@ -167,6 +167,11 @@ impl Decoder {
     pub fn upload(&mut self) -> Option<&mut Upload> {
         let Reading::Data(arriving) = &mut self.state else { return None };
         arriving.1.kept()
+    }
+
+    pub fn uploading(&self) -> u64 {
+        let Reading::Data(arriving) = &self.state else { return 0 };
+        arriving.0.footprint() + arriving.1.footprint()
     }
 }
 

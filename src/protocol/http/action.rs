@@ -84,15 +84,16 @@ impl HttpTarget {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
+    #[default]
     Get,
     Post,
 }
 
 type Pair = (Box<[u8]>, Box<[u8]>);
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestTarget {
     pub method: Method,
     pub parts: Vec<Box<[u8]>>,
@@ -110,11 +111,6 @@ impl RequestTarget {
         };
         let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair);
         Some(RequestTarget { method, parts: parts.collect::<Option<_>>()?, query: query.collect::<Option<_>>()? })
-    }
-
-    pub fn size(&self) -> usize {
-        let texts = self.query.iter().flat_map(|(key, value)| [key, value]).chain(&self.parts);
-        texts.map(|text| text.len()).sum()
     }
 }
 

@@ -121,6 +121,8 @@ pub fn not_found(what: &str) -> Failure {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestHead {
+    /// The size of the request line and the headers in bytes.
+    pub size: usize,
     pub is_head: bool,
     pub close: bool,
     /// `true` if the client waits for `100 Continue` before it sends the body.
@@ -164,16 +166,10 @@ pub fn tube_members(members: &mut Members, name: &[u8], values: &TubeValues) {
 
 /// Writes members that lists of tubes omit. `oldest` contains the ages of the oldest ready, delayed and buried jobs.
 pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) {
-    if tube.jobs.held > 0 {
-        members.number("current-jobs-held", tube.jobs.held);
-    }
-    if tube.jobs.scheduled > 0 {
-        members.number("current-jobs-scheduled", tube.jobs.scheduled);
-    }
+    let counts = [("current-jobs-held", tube.jobs.held), ("current-jobs-scheduled", tube.jobs.scheduled)];
+    counts.into_iter().filter(|(_, jobs)| *jobs > 0).for_each(|(key, jobs)| members.number(key, jobs));
     tube_times(tube, oldest, |key, value| figure(members, key, value));
-    if let Some(settings) = tube.settings {
-        members.text("settings", &tube_settings(settings));
-    }
+    tube.settings.into_iter().for_each(|settings| members.text("settings", &tube_settings(settings)));
 }
 
 /// Durations are written in seconds.
@@ -195,9 +191,8 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
                 members.number("job-age", job.taken_for(now).secs());
             }
         });
-        if let Some(copy) = stats.blocked_by.and_then(|id| engine.job(id)) {
-            members.text("blocked-by-state", copy.state().word().as_bytes());
-        }
+        let copy = stats.blocked_by.and_then(|id| engine.job(id));
+        copy.into_iter().for_each(|copy| members.text("blocked-by-state", copy.state().word().as_bytes()));
     }
     let body = job.body();
     members.number("size", body.len() as u64);

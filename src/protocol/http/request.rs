@@ -27,7 +27,7 @@ pub struct Request {
     route: Option<usize>,
     target: HttpTarget,
     need: Need,
-    /// The size of the path, the query and the body in bytes.
+    /// The size of the body in bytes.
     size: usize,
     /// `true` if the server must call [`Decoder::accept_body`] for an unread body.
     pub awaits_body: bool,
@@ -75,9 +75,8 @@ impl ProtocolCommand for Request {
     }
 
     fn footprint(&self) -> u64 {
-        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        let size = size_of::<RequestHead>() + text(&self.head.host) + text(&self.head.origin) + self.size;
-        size as u64 + self.action().map_or(0, |action| size_of_val(action) as u64 + action.footprint())
+        let size = (size_of::<RequestHead>() + self.head.size + self.size) as u64;
+        size + self.action().map_or(0, |action| size_of_val(action) as u64 + action.footprint())
     }
 
     fn log_subject(&self) -> LogSubject {
@@ -147,11 +146,12 @@ impl Decoder {
     }
 
     pub fn uploading(&self) -> u64 {
-        match &self.stage {
-            Stage::Body(parts) => parts.2.footprint() + size_of::<(RequestHead, RequestTarget, Upload)>() as u64,
-            Stage::BeforeBody(_) => size_of::<BeforeBody>() as u64,
-            _ => 0,
-        }
+        let (head, body) = match &self.stage {
+            Stage::Body(parts) => (&parts.0, parts.2.footprint()),
+            Stage::BeforeBody(parts) => (&parts.head, 0),
+            _ => return 0,
+        };
+        body + (size_of::<(RequestHead, RequestTarget, Upload)>() + head.size) as u64
     }
 
     pub fn progress(&self) -> (u64, bool) {
@@ -207,7 +207,7 @@ impl Decoder {
                     None => (Err(Failure::new(503, "there is no memory for this")), 0),
                     Some(body) => (parse(&target, Some(body.bytes()), &body_limits), body.len()),
                 };
-                Some(Request::new(head, parsed, size + target.size()))
+                Some(Request::new(head, parsed, size))
             }
             Stage::BeforeBody(parts) if !parts.is_accepted => None,
             Stage::BeforeBody(_) => {
@@ -237,12 +237,15 @@ impl Decoder {
         };
         let (status, text) = match (target.method, body) {
             (Method::Get, None | Some(0)) | (Method::Post, Some(0)) => {
-                return Some(Request::new(head, parse(&target, Some(b""), limits), target.size()));
+                return Some(Request::new(head, parse(&target, Some(b""), limits), 0));
             }
             (Method::Post, Some(size)) if size <= MAX_BODY => {
                 // After `Expect: 100-continue`, a client can omit a refused body, so the connection must close.
                 let closing_head = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
-                let request = Request::new(closing_head, parse(&target, None, limits), target.size());
+                let parsed = parse(&target, None, limits);
+                // The parts of an invalid target can use much memory, and are not needed to skip the body.
+                let target = if parsed.is_ok() { target } else { RequestTarget::default() };
+                let request = Request::new(closing_head, parsed, 0);
                 self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
                 return Some(Request { awaits_body: true, ..request });
             }
@@ -284,7 +287,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
         RequestTarget::parse(method, request.path.unwrap_or_default())
             .ok_or_else(|| Failure::new(400, "no path of this server"))
     });
-    Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body }))
+    Ok(Some(Found { length, head: RequestHead { size: length, is_head, ..head }, target, body }))
 }
 
 /// `old` is `true` for HTTP/1.0. Returns the parsed headers, and the value of `Content-Length`, if any.
@@ -389,5 +392,17 @@ mod tests {
         assert!(is_logged(r#"{"body":"abc"}"#, "/api/tubes/t/put"));
         assert!(!is_logged(r#"{"body":7}"#, "/api/tubes/t/put"));
         assert!(!is_logged(r#"{"body":"abc"}"#, "/api/tubes/t/nothing"));
+    }
+
+    #[test]
+    fn query_of_a_post_is_refused_before_the_body() {
+        let query = "a&".repeat(3000);
+        let bytes = format!("POST /api/tubes/t/kick?{query} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{{");
+        let (mut decoder, mut bytes) = (Decoder::default(), bytes.as_bytes());
+        let (_, head) = decoder.next(&mut bytes, &LIMITS).expect("a complete head");
+        assert_eq!(head.action.expect_err("an invalid request").status, 400);
+        assert!((6000..8000).contains(&decoder.uploading()), "the head must be charged: {}", decoder.uploading());
+        decoder.accept_body(false);
+        assert_eq!(decoder.uploading(), 0);
     }
 }

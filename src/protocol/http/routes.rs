@@ -117,11 +117,11 @@ pub fn parse(request: &RequestTarget, body: Option<&[u8]>, limits: &DecodeLimits
             _ => target.tube = Some((*first).into()),
         }
     }
-    let Some(body) = body else { return Ok(Routed { route: index, target, need: route.need, action: None }) };
     let known = |key: &[u8]| route.method == Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = request.query.iter().find(|(key, _)| !known(key)) {
         return Err(Failure::new(400, format!("unknown in the query: {}", String::from_utf8_lossy(key))));
     }
+    let Some(body) = body else { return Ok(Routed { route: index, target, need: route.need, action: None }) };
     let object = match body {
         [] => Ok(Object::default()),
         _ if body.len() as u64 > limits.room => return Err(Failure::new(503, "there is no memory for this")),

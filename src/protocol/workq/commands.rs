@@ -81,15 +81,20 @@ impl ProtocolCommand for Request {
     }
 
     fn footprint(&self) -> u64 {
-        let command = match &self.command {
+        (size_of::<Request>() + self.command.heap_size() + self.data.len()) as u64
+    }
+}
+
+impl Command {
+    pub fn heap_size(&self) -> usize {
+        match self {
             Command::Add(submission) => size_of::<Submission>() + submission.name.len(),
             Command::Lease(names, _) => names.names.len(),
             Command::Run { name, .. } | Command::InspectQueue(name) => name.len(),
             Command::InspectJobs(name, page) => size_of::<JobPage>() + name.len() + page.footprint() as usize,
             Command::InspectQueues(page) => size_of::<NamePage>() + page.footprint() as usize,
             _ => 0,
-        };
-        (size_of::<Request>() + command + self.data.len()) as u64
+        }
     }
 }
 

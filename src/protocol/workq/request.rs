@@ -150,7 +150,7 @@ impl Decoder {
 
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Data(arriving) => arriving.body.footprint(),
+            Reading::Data(arriving) => arriving.body.footprint() + arriving.command.command.heap_size() as u64,
             Reading::LongLine(line) => line.capacity() as u64,
             _ => 0,
         }
