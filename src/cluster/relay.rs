@@ -153,9 +153,7 @@ impl Shared {
             if target.is_some_and(|target| !state.targets.values().any(|other| *other == target)) {
                 return Ok(());
             }
-            if let Some(streams) = state.open.get_mut(&number) {
-                streams.push(server.clone());
-            }
+            state.open.get_mut(&number).into_iter().for_each(|streams| streams.push(server.clone()));
         }
         let (from, to) = (server.clone(), client.clone());
         let back = std::thread::Builder::new().stack_size(STACK).spawn(move || {

@@ -190,9 +190,7 @@ pub fn show_past(number: u64, job: &PastJob, mut show: impl FnMut(&'static str, 
     show("waited", Micros(job.waited().nanos() / 1000));
     show("ran", Micros(job.ran.nanos() / 1000));
     show("tries", Number(job.tries.into()));
-    if let Some(reason) = &job.reason {
-        show("reason", Text(reason));
-    }
+    job.reason.iter().for_each(|reason| show("reason", Text(reason)));
     show("size", Number(job.size.into()));
     show("body", Text(job.start()));
 }

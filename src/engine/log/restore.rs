@@ -178,9 +178,7 @@ impl Engine {
         }
         let job = self.store.jobs.get_mut(slot);
         let cause = if done.is_some() { Some(Cause::Finish) } else { Cause::of_retry(job.state()) };
-        if let Some(cause) = cause {
-            job.transition(cause);
-        }
+        cause.into_iter().for_each(|cause| job.transition(cause));
         job.fails = fails;
         let length = job.body.len() as u32;
         if let Some(done) = done {

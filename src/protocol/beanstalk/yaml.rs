@@ -157,12 +157,9 @@ fn optional_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, 
     }
     job.dead_from.into_iter().for_each(|tube| show("dead-from", Name(tube)));
     job.holder.into_iter().for_each(|holder| show("holder", Number(holder.into())));
-    if let Some((done, total)) = job.progress {
-        show("progress", Word(format!("{done}/{total}").as_bytes()));
-    }
-    if let Some(reason) = options.map(|options| options.reason).filter(|reason| !reason.is_empty()) {
-        show("last-error", Text(reason));
-    }
+    job.progress.into_iter().for_each(|(done, total)| show("progress", Word(format!("{done}/{total}").as_bytes())));
+    let reason = options.map(|options| options.reason).filter(|reason| !reason.is_empty());
+    reason.into_iter().for_each(|reason| show("last-error", Text(reason)));
 }
 
 /// Returns a comma-separated list of the groups that the job belongs to (`of_member`) or waits for.
@@ -209,14 +206,10 @@ pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     let mut yaml = Yaml::new(1024);
     yaml.figure("name", FigureValue::Text(tube.name));
     TUBE_FIGURES.iter().for_each(|(name, of)| yaml.number(name, of(tube)));
-    if let Some(oldest) = oldest {
-        tube_times(tube, oldest, |key, value| yaml.figure(key, value));
-    }
+    oldest.into_iter().for_each(|oldest| tube_times(tube, oldest, |key, value| yaml.figure(key, value)));
     yaml.positive("current-jobs-held", tube.jobs.held);
     yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
-    if let Some(settings) = tube.settings {
-        yaml.figure("settings", FigureValue::Text(&tube_settings(settings)));
-    }
+    tube.settings.into_iter().for_each(|it| yaml.figure("settings", FigureValue::Text(&tube_settings(it))));
     yaml.0
 }
 

@@ -105,9 +105,7 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     text.extend_from_slice(format!("priority {}\r\n", shown_priority(job.priority())).as_bytes());
     line(text, "state", state(engine, job));
     field(text, "created", |text| push_time(text, job.created));
-    if let Some(time) = time {
-        field(text, "time", |text| push_time(text, time));
-    }
+    time.into_iter().for_each(|time| field(text, "time", |text| push_time(text, time)));
 }
 
 /// Returns at most `MAX_TTR` milliseconds. Jobs of other protocols can have longer times.
