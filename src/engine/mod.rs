@@ -27,8 +27,8 @@ pub use self::log::{
     StoredSchedule, StoredTie, StoredTies, CHANGE_SIZE, GROUP_SIZE, OPTIONS_SIZE, ORIGIN_SIZE, PUT_SIZE, RUN_SIZE,
 };
 pub use data::{
-    date_of, day_of, is_tube_name_byte, priority_class, push_moment, push_uuid, Account, Body, BodyRef, Cause,
-    ClientId, CompletionPolicy, DedupKey, EndedKey, Event, Fingerprint, Fingerprinting, Fingerprints, Flush,
+    date_of, day_of, hex_digits, is_tube_name_byte, priority_class, push_moment, push_uuid, Account, Body, BodyRef,
+    Cause, ClientId, CompletionPolicy, DedupKey, EndedKey, Event, Fingerprint, Fingerprinting, Fingerprints, Flush,
     GroupCount, GroupTag, Handle, Histogram, History, Job, JobCounts, JobExtras, JobId, JobOptions, JobTimes, JobView,
     Latency, Linked, Links, List, LongCommand, Minutes, MoveJobs, Name, NewBody, NewJob, NoJob, OpenOperation, Outcome,
     Past, PastJob, Pause, Point, Priority, Progress, Rate, Recurrence, Report, ReserveMode, ReservePolicy, RunCount,

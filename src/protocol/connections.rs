@@ -142,11 +142,13 @@ pub fn offer_clients(page: &mut ClientPage, from: &mut u32, filter: &[u8], conte
     let connections = Connections { registry, peers: *peers, access: access.as_deref(), now: *now };
     let figure = page.order.figure.and_then(|index| CONNECTION_FIGURES.get(index));
     engine.walk_clients(from, *now, |engine, it| {
-        if connections.shows(engine, it) && (filter.is_empty() || connections.has_text(engine, it, filter)) {
+        let mut bytes = 64;
+        if connections.shows(engine, it) && (filter.is_empty() || connections.has_text(engine, it, filter, &mut bytes))
+        {
             let value = figure.map_or(0, |(_, figure)| figure(it, connections.now));
             page.offer(value, &it.number.to_be_bytes(), || engine.handle(it.client));
         }
-        64
+        bytes
     })
 }
 
@@ -160,11 +162,13 @@ impl<'a> Connections<'a> {
         engine.client_at(handle).and_then(|client| engine.client_stats(client.0, self.now))
     }
 
-    fn has_text(&self, engine: &Engine, it: &ClientStats, part: &[u8]) -> bool {
+    /// Adds the length of the properties to `bytes`.
+    fn has_text(&self, engine: &Engine, it: &ClientStats, part: &[u8], bytes: &mut usize) -> bool {
         let mut found = false;
         self.show(engine, it, |_, value| {
             if let FigureValue::Word(text) | FigureValue::Name(text) | FigureValue::Text(text) = value {
-                found |= has_part(text, part);
+                *bytes += text.len();
+                found = found || has_part(text, part);
             }
         });
         found
@@ -196,12 +200,9 @@ impl<'a> Connections<'a> {
             show(key, Number(figure(it, self.now)));
         }
         show("protocol", Word(self.wire(it).name().as_bytes()));
-        if let Some(name) = info.map(|info| &*info.name).filter(|name| !name.is_empty() && *name != b"-") {
-            show("client", Text(name));
-        }
-        if let Some(user) = info.and_then(|info| info.user.as_deref()) {
-            show("user", Text(user.as_bytes()));
-        }
+        let name = info.map(|info| &*info.name).filter(|name| !name.is_empty() && *name != b"-");
+        name.into_iter().for_each(|name| show("client", Text(name)));
+        info.and_then(|info| info.user.as_deref()).into_iter().for_each(|user| show("user", Text(user.as_bytes())));
         let state: &[u8] = match it {
             _ if it.held > 0 => b"working",
             _ if it.waits => b"waiting",
@@ -226,9 +227,7 @@ impl<'a> Connections<'a> {
                 show("progress", Word(format!("{done}/{total}").as_bytes()));
             }
         }
-        if let Some(address) = self.peers.address(it.client) {
-            show("address", Text(address.as_bytes()));
-        }
+        self.peers.address(it.client).into_iter().for_each(|address| show("address", Text(address.as_bytes())));
     }
 }
 

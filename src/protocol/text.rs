@@ -1,7 +1,7 @@
 //! Numbers, names and words in text protocols. A parser returns the value and the rest. Must not panic on any input.
 
 use crate::access::hex;
-use crate::engine::is_tube_name_byte;
+use crate::engine::{hex_digits, is_tube_name_byte};
 
 pub fn past<T>(all: &[T], count: usize) -> &[T] {
     all.get(count..).unwrap_or_default()
@@ -87,7 +87,7 @@ pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
 }
 
 pub fn has_part(text: &[u8], part: &[u8]) -> bool {
-    part.is_empty() || text.windows(part.len()).any(|found| found == part)
+    text.len() >= part.len() && memchr::memmem::find(text, part).is_some()
 }
 
 /// Returns `true` if beanstalkd accepts the name: 1 to 200 valid characters without a hyphen at the start.
@@ -106,7 +106,7 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
         match byte {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
             b' '..=b'~' => out.push(byte),
-            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+            _ => out.extend(b"\\x".iter().copied().chain(hex_digits(byte))),
         }
     }
     out.push(b'"');

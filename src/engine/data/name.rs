@@ -87,9 +87,12 @@ pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }
 
+pub fn hex_digits(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|digit| if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })
+}
+
 pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-    out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+    out.extend(bytes.iter().flat_map(|byte| hex_digits(*byte)));
 }
 
 /// Appends lower-case digits in groups of 8-4-4-4-12.

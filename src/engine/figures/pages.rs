@@ -186,11 +186,15 @@ impl Engine {
 
     /// Visits all tube names in list order, or returns `false` if the step budget does not suffice.
     pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
-        if self.tubes.len() as u64 > self.agenda.steps.left() {
+        let left = self.agenda.steps.left();
+        // A list contains up to four bytes for each byte of a name.
+        let steps = self.tubes.iter().map(|(_, tube)| 1 + tube.name.len() as u64 / 16);
+        let steps: u64 = steps.take(left.saturating_add(1) as usize).sum();
+        if steps > left {
             return false;
         }
         self.tubes.iter().for_each(|(_, tube)| each(&tube.name));
-        self.agenda.steps.take(self.tubes.len() as u64);
+        self.agenda.steps.take(steps);
         true
     }
 

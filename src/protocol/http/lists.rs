@@ -51,11 +51,6 @@ impl JsonList {
     }
 }
 
-/// Returns the worst-case cost of searching for `filter` in `name`, converted to a number of output bytes.
-fn cost(filter: &[u8], name: &[u8]) -> usize {
-    (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
-}
-
 struct Listing<F> {
     list: JsonList,
     /// The heap memory that `advance` uses, in bytes.
@@ -102,7 +97,7 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
         let Context { engine, access, now, .. } = context;
         let progress = engine.walk_tubes(&mut next, *now, |tube| {
             if !has_part(tube.name, &filter) || !sees(access, tube.name) {
-                return cost(&filter, tube.name);
+                return tube.name.len();
             }
             list.add(|members| tube_members(members, tube.name, &tube_values(tube)))
         });
@@ -179,12 +174,11 @@ impl Listed for TubeValues {
         let Context { engine, access, now, .. } = context;
         let figure = page.order.figure.and_then(|index| TUBE_FIGURES.get(index));
         engine.walk_tubes(from, *now, |tube| {
-            let cost = cost(filter, tube.name);
             if !has_part(tube.name, filter) || !sees(access, tube.name) {
-                return cost;
+                return tube.name.len();
             }
             let value = figure.map_or(0, |(_, of)| of(tube));
-            cost + if page.offer(value, tube.name, || tube_values(tube)) { size_of::<Self>() } else { 0 }
+            tube.name.len() + if page.offer(value, tube.name, || tube_values(tube)) { size_of::<Self>() } else { 0 }
         })
     }
 
@@ -227,7 +221,7 @@ impl Listed for JobId {
         engine.walk_schedules(from, |engine, job| {
             let tube = engine.tube_of(job);
             if !has_part(tube, filter) || !sees(access, tube) {
-                return cost(filter, tube);
+                return tube.len();
             }
             let count =
                 || engine.stored_options(job).and_then(|options| Some(options.schedule?.count)).unwrap_or_default();

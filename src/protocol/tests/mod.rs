@@ -4,6 +4,7 @@
 //! two interruptions, checks the queue after many of the interruptions, and finally checks the queue and the reply. The
 //! number of interruptions is also limited. The test fails if a kind of long command or deferred work does not occur.
 
+mod costs;
 pub mod pieces;
 mod rows;
 mod short;
