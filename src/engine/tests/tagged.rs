@@ -1,5 +1,6 @@
 //! Tests of the costs of tags, in steps and in bytes charged.
 
+use super::super::rules::dedup::MAX_CHECKED;
 use super::super::*;
 use super::worlds::{Turns, SMALL};
 
@@ -351,4 +352,50 @@ fn tubes_share_the_time_of_workers_by_their_weights() {
     let (even, heavy) = (slow_ones(1), slow_ones(100));
     assert!((1..30).contains(&even), "{even} of 1000, expected about 10");
     assert!((420..580).contains(&heavy), "{heavy} of 1000, expected about 500");
+}
+
+/// Updating a key that is in very many tubes takes many steps, so a turn must kick or move only a few such jobs.
+#[test]
+fn a_turn_kicks_or_moves_few_dead_letters_whose_key_is_in_very_many_tubes() {
+    const TURN: u64 = 1000;
+    const LETTERS: u64 = 64;
+    let ((mut engine, client), now) = (engine(), Time::from_nanos(1));
+    let put = |engine: &mut Engine, tube: &[u8]| {
+        let put = engine.put_tagged(client, job(1), Tags { tube: Some(tube.into()), ..key("same") }, now);
+        let Ok(Tagged::New(id)) = put else { panic!("{put:?}") };
+        id
+    };
+    let settings = TubeSettings { tries: 1, dead: Some(b"dead".as_slice().into()), ..TubeSettings::default() };
+    engine.set_tube(client, b"mail", settings, now).expect("memory");
+    for _ in 0..LETTERS {
+        let id = put(&mut engine, b"mail");
+        assert!(engine.reserve_job(client, id, now).is_some() && engine.fail(client, id, 5, b"", now).is_some());
+    }
+    // If more tubes have the key, jobs with the key cannot be moved.
+    for tube in 0..MAX_CHECKED - 10 {
+        put(&mut engine, format!("t{tube}").as_bytes());
+    }
+    let turns = |engine: &mut Engine, call: &mut dyn FnMut(&mut Engine) -> Progress| {
+        for turn in 1..10_000 {
+            engine.grant_steps(TURN);
+            let progress = call(engine);
+            let used = engine.steps().used();
+            assert!(used <= TURN + 3 * MAX_CHECKED / 4 + 200, "{used} steps in a turn of {TURN}");
+            engine.grant_steps(u64::MAX);
+            while engine.take_event().is_some() {}
+            if progress == Progress::Done {
+                return turn;
+            }
+        }
+        panic!("the command does not end")
+    };
+    let mut moving = MoveJobs::new(b"dead".as_slice().into(), b"to".as_slice().into(), State::Buried, LETTERS / 2);
+    let moves = turns(&mut engine, &mut |engine| engine.move_jobs(client, &mut moving, now).expect("log space"));
+    let mut kick = Kick::new(u64::MAX);
+    let kicks = turns(&mut engine, &mut |engine| engine.kick_in(b"dead", &mut kick, now).expect("a tube"));
+    // The destination tube accepts only one job with the key.
+    assert_eq!((moving.done, kick.done), (1, LETTERS - 1));
+    println!("{moves} turns for moves, {kicks} turns for kicks");
+    assert!(moves > 10 && kicks > 30, "{moves} turns for moves, {kicks} turns for kicks");
+    engine.check();
 }

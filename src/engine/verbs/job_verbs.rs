@@ -155,7 +155,8 @@ impl Engine {
         kick.of = Some(state);
         let most = self.claim_burst(kick.left.min((self.agenda.steps.left() / MOVE).max(1)));
         let mut kicked = 0;
-        while kicked < most {
+        // Updating the dedup keys of dead letters costs additional steps.
+        while kicked < most && (kicked == 0 || !self.agenda.steps.are_used_up()) {
             let first = self.first_in(number, state).expect("counted jobs");
             if self.lacks_memory_for_twin(first) {
                 kick.left = kicked;

@@ -249,7 +249,12 @@ impl Engine {
         let count = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(BATCH) as usize;
         let slots = self.first_of(from, moving.state, moving.passed, count);
         self.agenda.steps.take((moving.passed + slots.len()) as u64);
+        let (begin, expected) = (self.agenda.steps.used(), 2 * MOVE * slots.len() as u64);
         for slot in slots {
+            // Updating the dedup keys of dead letters costs additional steps.
+            if self.agenda.steps.used().wrapping_sub(begin) >= expected {
+                return;
+            }
             self.agenda.steps.take(2 * MOVE);
             let passes = self.has_expired(slot, now) || !self.may_move(slot, &moving.to, now);
             if !passes && !self.claim_log_room(moving.to.len()) {
