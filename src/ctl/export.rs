@@ -110,6 +110,7 @@ impl Export<'_> {
             }
             let keys = yaml::keys(&reply.body);
             let Some((last, ..)) = keys.last() else { return Ok(()) };
+            check_progress((from..u64::MAX).contains(last))?;
             from = last + 1;
             for (_, left, tube, key) in &keys {
                 if self.wanted.has_tube(tube) {

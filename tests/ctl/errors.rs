@@ -262,6 +262,15 @@ fn lists_of_a_server_that_repeats_itself_end() {
     for line in [&["history", "-n", "0"][..], &["export"]] {
         failed(&run_command(ctl(&pretender(repeats), line)), 1, &["the server repeats a part of the list"]);
     }
+    for number in [7, u64::MAX] {
+        let keys = listed(std::iter::once(format!("- [{number}, 9, \"default\", \"k\"]\n")));
+        let repeats = move |line: &str| match line.split(' ').next().unwrap_or_default() {
+            "list-keys" => keys,
+            "list-tubes" => Some("OK 14\r\n---\n- default\n\r\n"),
+            _ => Some("OK 4\r\n---\n\r\n"),
+        };
+        failed(&run_command(ctl(&pretender(repeats), &["export"])), 1, &["the server repeats a part of the list"]);
+    }
 }
 
 /// A server that sends an endless list or an endless reply must not use up the memory of the machine.
