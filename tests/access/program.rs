@@ -161,4 +161,9 @@ fn keys_are_separate_for_each_tube() {
     for tube in 0..100 {
         assert_eq!(b.ask(&format!("put 0 0 60 1 con:j tub:t{tube}\r\nx")), format!("INSERTED {}", 4 + tube));
     }
+    for tube in 0..5000 {
+        assert_eq!(b.ask(&format!("put 0 0 60 1 idp:i tub:t{tube}\r\nx")), format!("INSERTED {}", 104 + tube));
+    }
+    assert_eq!(a.ask("put 0 0 60 1 idp:i\r\nx"), "INSERTED 5104");
+    assert_eq!(a.ask("put 0 0 60 1 idp:i\r\nx"), "INSERTED 5104 READY");
 }
