@@ -209,9 +209,7 @@ impl Durability {
         let count = released.len();
         for reply in released {
             reply.outbox.release(spare);
-            if let Some(slow) = reply.slow {
-                slow.log();
-            }
+            reply.slow.into_iter().for_each(|slow| slow.log());
         }
         count
     }

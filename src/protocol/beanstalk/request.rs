@@ -180,15 +180,21 @@ impl Decoder {
         arriving.body.kept()
     }
 
+    #[inline]
     pub fn uploading(&self) -> u64 {
         let Reading::Body(arriving) = &self.state else { return 0 };
-        let Line::Put(_, Some(tags)) = &arriving.command else { return arriving.body.footprint() };
-        // The result of `tags_size` includes only one quoted name.
-        arriving.body.footprint() + tags_size(tags) + (size_of::<Tags>() + MAX_QUOTED_NAME) as u64
+        arriving.body.footprint() + arriving.command.heap_size()
     }
 }
 
 impl Line {
+    #[cold]
+    fn heap_size(&self) -> u64 {
+        let Line::Put(_, Some(tags)) = self else { return 0 };
+        // The result of `tags_size` includes only one quoted name.
+        tags_size(tags) + (size_of::<Tags>() + MAX_QUOTED_NAME) as u64
+    }
+
     fn refuse(self, reply: &'static [u8]) -> Decoded<Command> {
         match self {
             Line::Put(..) => refused(CommandName::Put, reply, true),
