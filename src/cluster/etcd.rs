@@ -253,10 +253,8 @@ fn refusal(body: &[u8]) -> Fail {
 }
 
 fn done(response: Response) -> io::Result<Response> {
-    match response.status {
-        200 => Ok(response),
-        _ => Err(io::Error::other(refusal(&response.body).to_string())),
-    }
+    let refused = (response.status != 200).then(|| io::Error::other(refusal(&response.body).to_string()));
+    refused.map_or(Ok(response), Err)
 }
 
 impl SharedLog for Etcd {

@@ -237,8 +237,7 @@ impl Mirror {
     }
 }
 
-/// Restores the old copy if the new copy is incomplete. A server without a shared log calls this function before it
-/// opens the binlog.
+/// Restores the old copy if the new copy is incomplete. Called before a server without a shared log opens the binlog.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     if !is_copying(folder) {
         return Ok(());

@@ -43,8 +43,7 @@ const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 /// The clock difference is estimated from this many heartbeats, because a single heartbeat can be late.
 const BEATS: usize = 10;
 
-/// If a standby has seen no activity of the active server for this long, it verifies its copy, in case it must claim
-/// the log.
+/// If a standby has seen no activity of the active server for this long, it verifies its copy, to prepare for a claim.
 const VERIFY: Duration = Duration::from_secs(1);
 const COMPACTION: Duration = Duration::from_secs(10);
 

@@ -37,8 +37,7 @@ pub static TTR: Flag = flag("r,ttr", "SECONDS", "time to run (default 60)", ());
 pub static UNIQUE: Flag = flag("unique", "KEY", "idempotency key; KEY:SECONDS keeps the key after the job ends", ());
 pub static CON: Flag = flag("con", "KEY", "concurrency key: one reserved job at a time; KEY:N: at most N", ());
 pub static GROUP: Flag = flag("group", "GROUP", "make the job a member of GROUP; repeatable", ());
-pub static AFTER: Flag =
-    flag("after", "GROUP", "hold the job until all members of GROUP have ended; GROUP:N: N of them", ());
+pub static AFTER: Flag = flag("after", "GROUP", "hold the job until all jobs of GROUP have ended; GROUP:N: N jobs", ());
 pub static CRON: Flag = flag("cron", "FIELDS", "put a copy of the job when cron's five FIELDS match, in UTC", ());
 pub static EVERY: Flag = flag("every", "SECONDS", "put a copy of the job every SECONDS", ());
 pub static OF_GROUP: Flag = flag("group", "GROUP", "select this group of jobs; repeatable", ());
@@ -63,8 +62,7 @@ pub static INTERVAL: Flag = flag("interval", "SECONDS", "refresh interval (defau
 pub static JOBS: Flag = flag("j,jobs", "N", "process N jobs at a time (default 1, at most 256)", ());
 pub static ONCE: Flag = flag("once", "", "exit after one job", ());
 pub static RETRIES: Flag = flag("retries", "N", "bury a job after N retries (default 3)", ());
-pub static BACKOFF: Flag =
-    flag("backoff", "SECONDS", "delay before the first retry, doubled each time (default 1)", ());
+pub static BACKOFF: Flag = flag("backoff", "SECONDS", "delay of the first retry, doubled each time (default 1)", ());
 pub static MAX_TIME: Flag = flag("max-time", "SECONDS", "abort a job after SECONDS; the job fails", ());
 pub static TO_URL: Flag = flag("url", "URL", "send each job to URL with POST instead of running a command", ());
 pub static QUIET: Flag = flag("q,quiet", "", "log only errors", ());

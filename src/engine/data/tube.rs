@@ -183,11 +183,6 @@ impl Tube {
         }
     }
 
-    /// Returns `false` if ready jobs wait in lanes, either behind another job or because a limit is reached.
-    pub(in crate::engine) fn has_all_ready(&self) -> bool {
-        (self.ready.len() + self.large_jobs()) as u64 == self.counts.ready
-    }
-
     pub(in crate::engine) fn large_jobs(&self) -> usize {
         self.large.as_ref().map_or(0, |large| large.len())
     }

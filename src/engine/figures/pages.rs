@@ -222,7 +222,9 @@ impl Engine {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
         let end = page.offset.saturating_add(page.limit).min(tube.ready.len()) as u64;
-        if page.state == State::Ready && tube.has_all_ready() && end <= self.agenda.steps.left() {
+        // Other ready jobs wait in lanes, either behind another job or because a limit is reached.
+        let in_lanes = tube.counts.ready > (tube.ready.len() + tube.large_jobs()) as u64;
+        if page.state == State::Ready && !in_lanes && end <= self.agenda.steps.left() {
             self.agenda.steps.take(end);
             let slots = tube.ready.in_order(&self.store.jobs).skip(page.offset).take(page.limit);
             return Page::Jobs(slots.map(|slot| self.store.jobs.view(slot)).collect());

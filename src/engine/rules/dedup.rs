@@ -153,8 +153,7 @@ impl Engine {
     pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
         let key = DedupKey::Name(name.clone());
         let is_live = |job: &Job| job.tube == tube && job.state() != State::Buried;
-        let find_any = || self.oldest_named(&key, tube, 32, |job| job.tube == tube);
-        self.oldest_named(&key, tube, 32, is_live).or_else(find_any)
+        self.oldest_named(&key, tube, 32, is_live).or_else(|| self.oldest_named(&key, tube, 32, |it| it.tube == tube))
     }
 
     /// The hash includes `tube` if keys are unique per tube.
