@@ -142,7 +142,7 @@ sim: ## simulate the whole server with new seeds for SECONDS=300, or with SEED=7
 	    $(CARGO) test --profile sim $(CARGOFLAGS) --test sim requested_seeds -- --ignored --nocapture
 
 worlds: ## run all sequences of up to six verbs for two clients, three jobs and two tubes; takes minutes; DEPTH=5 for shorter ones
-	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
+	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib every_short_sequence_of_calls -- --nocapture
 
 # Coverage instrumentation requires nightly Rust. New inputs are kept in FUZZED; copy the important ones to
 # tests/fuzz/corpus.
