@@ -766,6 +766,14 @@ mod tests {
         figure.map_or(0, |figure| figure.parse().expect("a number"))
     }
 
+    fn put_jobs(thread: &mut PoolThread, client: &mut UnixStream, count: u64) {
+        for _ in 0..count {
+            say(client, b"put 0 0 9 0\r\n\r\n");
+            while thread.round() {}
+            received(client);
+        }
+    }
+
     // Tests promise P15 of beanpole-promises(7).
     #[test]
     fn flushes_and_moves_are_completed_after_their_clients_disconnect() {
@@ -773,11 +781,7 @@ mod tests {
         for (command, to) in [("flush-tube default", None), ("move-tube default to ready 2900", Some(2900))] {
             let (mut thread, mut clients) = thread_with_clients(2);
             let (mut bystander, mut client) = (clients.pop().expect("a client"), clients.pop().expect("a client"));
-            for _ in 0..JOBS {
-                say(&mut client, b"put 0 0 9 0\r\n\r\n");
-                while thread.round() {}
-                received(&mut client);
-            }
+            put_jobs(&mut thread, &mut client, JOBS);
             say(&mut client, format!("{command}\r\n").as_bytes());
             thread.round();
             assert_eq!(received(&mut client), 0, "{command} takes several turns");
@@ -794,15 +798,11 @@ mod tests {
     // Tests promise P22 of beanpole-promises(7).
     #[test]
     fn a_client_is_served_during_a_long_command_of_another_client() {
-        const JOBS: usize = 1000;
+        const JOBS: u64 = 1000;
         for command in ["flush-tube default", "move-tube default to ready 1000"] {
             let (mut thread, mut clients) = thread_with(Config::embedded().with(|it| it.turn_steps = 10), 2);
             let (mut bystander, mut client) = (clients.pop().expect("a client"), clients.pop().expect("a client"));
-            for _ in 0..JOBS {
-                say(&mut client, b"put 0 0 9 0\r\n\r\n");
-                while thread.round() {}
-                received(&mut client);
-            }
+            put_jobs(&mut thread, &mut client, JOBS);
             say(&mut client, format!("{command}\r\n").as_bytes());
             thread.round();
             say(&mut bystander, b"list-tube-used\r\n");
