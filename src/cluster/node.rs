@@ -424,3 +424,16 @@ fn journal_of(tail: &Tail) -> u64 {
     let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
     number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Tests promise P38 of beanpole-promises(7).
+    #[test]
+    fn a_takeover_begins_within_two_seconds() {
+        let silence = SILENCE + Duration::from_millis(SPREAD);
+        // The standby polls, and may have to read the last entries before it claims the log.
+        assert!(silence + POLL + RESPONSE_TIME <= Duration::from_secs(2));
+    }
+}

@@ -165,8 +165,7 @@ pub struct Config {
     pub give_back: Option<fn()>,
     #[doc(hidden)]
     /// A function that returns the resident memory of the process in bytes. While the result exceeds `max_memory` plus
-    /// a margin, the server refuses commands that need memory. `None` if the process also holds data that does not
-    /// belong to the server.
+    /// a margin, the server refuses commands that need memory. `None` if only a part of the process is the server.
     pub resident: Option<fn() -> u64>,
     #[doc(hidden)]
     /// A function that prepares the binlog directory. Runs as the user `user`, before the server opens the binlog.
