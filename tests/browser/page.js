@@ -388,6 +388,8 @@ async function failures(page, queue, web) {
   await say(queue, ids.map(fail).join(''), 99);
   await page.locator('#to-failed').click();
   const rows = () => page.locator('#rows tr').allTextContents();
+  // A new view clears the filter.
+  await until(() => page.locator('#to-failed').getAttribute('aria-current'), 'page');
   await page.locator('#filter').fill('th');
   await until(rows, ['exit status 1south30job ' + ids[32], MARKUP + 'north1job ' + ids[2], 'no routenorth2job ' + ids[1]]);
   assert.strictEqual(await page.locator('#rows img').count(), 0, 'markup in a reason is text');
