@@ -20,9 +20,8 @@ pub enum Refusal {
     Connections,
     Address,
     Files,
-    Memory,
     /// Must be the last variant, because the listener derives the size of an array from this variant's number.
-    Unauthenticated,
+    Memory,
 }
 
 impl Refusal {
@@ -32,7 +31,6 @@ impl Refusal {
             Refusal::Address => "too many connections from its address",
             Refusal::Files => "too many open files",
             Refusal::Memory => "too little memory",
-            Refusal::Unauthenticated => "too many that have not proven who they are",
         }
     }
 }
@@ -45,6 +43,9 @@ const EXTRA_HTTP: usize = 16;
 
 /// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
+
+/// The number of connections that unauthenticated clients leave to others, unless the limit is low.
+const MAX_SPARE: usize = 16;
 
 /// For this long after the limit is first exceeded, connections that have sent a request are not evicted if there are
 /// enough others. During its first second, a connection that has not sent a request is the last to be evicted.
@@ -97,6 +98,12 @@ impl Admission {
             self.connections.fetch_add(excess, Ordering::AcqRel);
         }
         is_enough
+    }
+
+    /// Returns `true` if unauthenticated clients must make room, so that a few connections stay available.
+    pub fn is_almost_full(&self) -> bool {
+        let free = self.limit.saturating_sub(self.connections.load(Ordering::Acquire));
+        free < (self.limit / 8).clamp(1, MAX_SPARE)
     }
 
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {

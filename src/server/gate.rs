@@ -15,7 +15,7 @@ use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system;
 
-/// The limit on unauthenticated clients. At the limit, listeners that require authentication wait, then reject clients.
+/// The limit on unauthenticated clients. Beyond the limit, pool threads close the oldest of these connections.
 pub const MAX_UNAUTHENTICATED: usize = 1024;
 
 /// The time limit for authentication, including the TLS handshake.
@@ -45,10 +45,6 @@ impl Gate {
         let table = Arc::new(read(&self.path)?);
         *self.table.lock() = table.clone();
         Ok(table)
-    }
-
-    pub fn allows_unauthenticated(&self) -> bool {
-        self.table.lock().prove(&[Credential::Nothing]).is_some()
     }
 
     /// Returns the access rights of the peer. For a Unix peer, adds the user and the groups to `credentials`.

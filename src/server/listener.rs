@@ -12,7 +12,6 @@ use mio::{Registry, Token};
 use nix::libc::{EMFILE, ENFILE};
 
 use super::admission::Refusal;
-use super::gate::MAX_UNAUTHENTICATED;
 use super::hub::Hub;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
@@ -20,10 +19,6 @@ use crate::shared::lock_order::LeafMutex;
 
 /// The pause if a lack of descriptors or memory prevents even the rejection of a connection.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// The number and the interval of checks while a listener waits for the number of unauthenticated clients to fall.
-const UNAUTHENTICATED_CHECKS: u32 = 200;
-const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -39,7 +34,7 @@ struct Acceptor<'a> {
     threads: &'a Threads,
     /// A spare descriptor, which the thread closes to accept a connection when no other descriptor is free.
     spare: Option<OwnedFd>,
-    logged: [Option<Instant>; Refusal::Unauthenticated as usize + 1],
+    logged: [Option<Instant>; Refusal::Memory as usize + 1],
 }
 
 pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
@@ -74,9 +69,6 @@ pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
 
 impl Acceptor<'_> {
     fn admit(&mut self, stream: Stream, peer: PeerAddress) {
-        if self.requires_authentication() && !self.has_room_for_unauthenticated() {
-            return self.reject(&stream, peer, Refusal::Unauthenticated);
-        }
         let (admission, is_http) = (&self.hub.admission, self.wire == Wire::Http);
         match admission.admit(&peer, is_http) {
             Ok(()) => {
@@ -89,25 +81,6 @@ impl Acceptor<'_> {
             }
             Err(refusal) => self.reject(&stream, peer, refusal),
         }
-    }
-
-    fn requires_authentication(&self) -> bool {
-        match self.listener {
-            Listener::Tcp(_, true) => true,
-            Listener::Tcp(_, false) => self.hub.gate.as_ref().is_some_and(|gate| !gate.allows_unauthenticated()),
-            Listener::Unix(..) => false,
-        }
-    }
-
-    /// Returns `true` if another client may be accepted. Waits briefly, because most clients authenticate quickly.
-    fn has_room_for_unauthenticated(&self) -> bool {
-        for _ in 0..UNAUTHENTICATED_CHECKS {
-            if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {
-                return true;
-            }
-            std::thread::sleep(UNAUTHENTICATED_INTERVAL);
-        }
-        false
     }
 
     fn accept_on_spare(&mut self) {

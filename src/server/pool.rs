@@ -66,7 +66,7 @@ const MIN_DROPPED: u64 = 4 * 1024;
 /// The time limit for sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Limits for log lines that any client can cause: late authentication, and too many HTTP clients.
+/// Limits for log lines that any client can cause: missing authentication, and too many HTTP clients.
 static LATE: LogLimit = LogLimit::new();
 static EXTRA: LogLimit = LogLimit::new();
 
@@ -277,13 +277,18 @@ impl PoolThread {
         heavy
     }
 
-    /// Closes connections that authenticate too late, and sends delayed replies. Returns the time until the next check.
+    /// Closes unauthenticated connections, and sends delayed replies. Returns the time until the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
-        while let Some((until, number)) = self.probation.overdue() {
+        while let Some((until, number)) =
+            self.probation.overdue(self.hub.admission.is_almost_full(), &self.hub.unauthenticated)
+        {
             let probation = self.connections.get(number).and_then(|connection| connection.probation.as_ref());
             if probation.is_some_and(|probation| probation.0 == until) {
                 let peer = self.connections[number].outbox.peer;
-                LATE.log(Level::Info, format_args!("{peer}: closed: it has not authenticated in time"));
+                let is_evicted = until > Instant::now();
+                let reason = if is_evicted { "dropped: too many connections, and it" } else { "closed: it" };
+                LATE.log(Level::Info, format_args!("{peer}: {reason} has not authenticated in time"));
+                self.hub.process.dropped.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
                 self.close(number);
             }
         }
@@ -603,6 +608,7 @@ mod tests {
 
     use super::super::admission::MAX_HTTP;
     use super::super::clock::Clock;
+    use super::super::gate::MAX_UNAUTHENTICATED;
     use super::super::socket::{PeerAddress, Stream};
     use super::*;
     use crate::protocol::Host;
@@ -672,6 +678,48 @@ mod tests {
             client.read_to_string(&mut reply).expect("the end of the stream");
             assert_eq!(reply, "");
         }
+    }
+
+    /// Marks a client as unauthenticated from now on.
+    fn distrust(thread: &mut PoolThread, number: usize) {
+        let (until, counted) = (thread.probation.enter(number), Unauthenticated::enter(&thread.hub.unauthenticated));
+        thread.connections[number].probation = Some(Box::new((until, counted)));
+    }
+
+    // Tests promise P23 of beanpole-promises(7).
+    #[test]
+    fn unauthenticated_clients_leave_a_few_connections_to_others() {
+        let (mut thread, _clients) = thread_with(Config::embedded().with(|it| it.max_connections = 3), 3);
+        [2, 0].into_iter().for_each(|number| distrust(&mut thread, number));
+        let wait = thread.close_unauthenticated().expect("another check");
+        assert_eq!(thread.connections.len(), 3, "the clients have a second");
+        assert!(wait <= Duration::from_millis(500), "another thread may need the connections");
+        std::thread::sleep(Duration::from_secs(1));
+        thread.close_unauthenticated();
+        assert!(!thread.connections.contains(2), "the oldest must make room");
+        assert_eq!(thread.connections.len(), 2, "one connection is enough");
+        assert_eq!(thread.hub.process.usage().dropped_connections, 1);
+        thread.connections[0].probation = None;
+        assert!(thread.hub.admission.admit(&PeerAddress::UNIX, false).is_ok());
+        thread.close_unauthenticated();
+        assert_eq!(thread.connections.len(), 2, "an authenticated client must stay");
+    }
+
+    #[test]
+    fn new_unauthenticated_clients_replace_the_oldest_if_there_are_too_many() {
+        let (mut thread, _clients) = thread_with_clients(3);
+        (0..3).for_each(|number| distrust(&mut thread, number));
+        let count = thread.hub.unauthenticated.clone();
+        let mut others: Vec<_> = (3..MAX_UNAUTHENTICATED).map(|_| Unauthenticated::enter(&count)).collect();
+        thread.close_unauthenticated();
+        assert_eq!(thread.connections.len(), 3);
+        others.push(Unauthenticated::enter(&count));
+        thread.close_unauthenticated();
+        assert_eq!((thread.connections.len(), thread.connections.contains(0)), (2, false));
+        others.extend((0..10).map(|_| Unauthenticated::enter(&count)));
+        thread.close_unauthenticated();
+        assert_eq!((thread.connections.len(), thread.connections.contains(2)), (1, true), "the newest must stay");
+        assert_eq!(thread.hub.process.usage().dropped_connections, 2);
     }
 
     fn say(client: &mut UnixStream, commands: &[u8]) {

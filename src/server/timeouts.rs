@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use super::delivery::Outbox;
-use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
+use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY, MAX_UNAUTHENTICATED};
 use crate::engine::{Span, Time};
 
 /// The time limit for the first byte on a connection, and for the rest of a request head.
@@ -22,6 +23,9 @@ const MIN_RATE: usize = 16 * 1024;
 
 /// For this long after a connection was opened or received a reply, the server evicts it only as a last resort.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// If connections run short, fresh unauthenticated connections are evicted only if there are more than `CROWD`.
+const CROWD: usize = 64;
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -252,22 +256,30 @@ impl Probation {
         self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
     }
 
-    pub fn overdue(&mut self) -> Option<(Instant, usize)> {
-        pop_due(&mut self.unauthenticated)
+    /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
+    /// or the oldest connection must make room. `count` is the number of such connections of all threads, and
+    /// `is_short` is `true` if connections run short.
+    pub fn overdue(&mut self, is_short: bool, count: &AtomicUsize) -> Option<(Instant, usize)> {
+        let is_last = self.unauthenticated.len() < 2;
+        let is_crowd = !is_last && count.load(Ordering::Relaxed) > if is_short { CROWD } else { MAX_UNAUTHENTICATED };
+        let min_age = if is_crowd { Duration::ZERO } else { FRESH };
+        pop_due(&mut self.unauthenticated, if is_crowd || is_short { AUTH_TIMEOUT - min_age } else { Duration::ZERO })
     }
 
     pub fn next_released(&mut self) -> Option<Arc<Outbox>> {
-        pop_due(&mut self.delayed).map(|(_, outbox)| outbox)
+        pop_due(&mut self.delayed, Duration::ZERO).map(|(_, outbox)| outbox)
     }
 
     pub fn wait(&self) -> Option<Duration> {
-        let next = [self.unauthenticated.front().map(|(due, _)| *due), self.delayed.front().map(|(due, _)| *due)];
+        let check = self.unauthenticated.front().map(|(due, _)| (*due).min(Instant::now() + CHECK_INTERVAL));
+        let next = [check, self.delayed.front().map(|(due, _)| *due)];
         Some(next.into_iter().flatten().min()?.saturating_duration_since(Instant::now()))
     }
 }
 
-fn pop_due<T>(list: &mut VecDeque<(Instant, T)>) -> Option<(Instant, T)> {
-    list.front().filter(|(due, _)| *due <= Instant::now())?;
+/// Returns the first entry if it is due, or becomes due within `early`.
+fn pop_due<T>(list: &mut VecDeque<(Instant, T)>, early: Duration) -> Option<(Instant, T)> {
+    list.front().filter(|(due, _)| *due <= Instant::now() + early)?;
     list.pop_front()
 }
 

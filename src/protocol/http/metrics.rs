@@ -54,7 +54,7 @@ const SERVER: [Metric<OfServer>; 50] = [
     metric("beanpole_schedule_delay_seconds", "gauge", "Time for which the most overdue run of a schedule has been overdue.", |of, it| it.number(of.context.engine.schedule_delay(of.context.now).secs())),
     metric("beanpole_connections_total", "counter", "Number of accepted connections, excluding HTTP connections.", |of, it| it.number(of.figures.stats.total_connections)),
     metric("beanpole_connections_rejected_total", "counter", "Number of rejected connections.", |of, it| it.number(of.figures.usage.rejected_connections)),
-    metric("beanpole_connections_dropped_total", "counter", "Number of connections closed because memory was short, or to make room for new HTTP connections.", |of, it| it.number(of.figures.usage.dropped_connections)),
+    metric("beanpole_connections_dropped_total", "counter", "Number of connections closed because memory was short, or to make room for new connections.", |of, it| it.number(of.figures.usage.dropped_connections)),
     metric("beanpole_connections_limit", "gauge", "Maximum number of connections.", |of, it| it.number(of.figures.facts.max_connections as u64)),
     metric("beanpole_auth_failures_total", "counter", "Number of failed authentications.", |of, it| it.number(of.figures.usage.failed_auths)),
     metric("beanpole_binlog_up", "gauge", "1 if the binlog can be written.", |of, it| it.number(of.figures.log.is_some_and(|log| log.health == Health::Ok).into())),
