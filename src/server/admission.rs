@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;
-use super::timeouts::HttpConnection;
+use super::timeouts::{HttpConnection, BUSY};
 use crate::settings::config::{local_connections, Config};
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system;
@@ -156,10 +156,13 @@ impl Admission {
         let is_new = now.saturating_duration_since(*http.crowded.get_or_insert(now)) < CROWDED;
         let used = http.seen.iter().filter(|(_, it)| it.is_used()).count();
         let spared = if is_new { http.count.saturating_sub(used).min(excess) } else { 0 };
-        let rank = |(of, it): &(usize, HttpConnection)| Some((it.rank(now)?, *of, it.number, it.is_used()));
-        let mut order: Vec<_> = http.seen.iter().filter_map(rank).collect();
+        let rank = |(of, it): &(usize, HttpConnection)| (it.rank(now), *of, it.number, it.is_used());
+        let mut order: Vec<_> = http.seen.iter().map(rank).collect();
         order.sort_unstable();
         order.truncate(excess);
+        // Evict connections that wait for the server only to keep half of `EXTRA_HTTP` free for new clients.
+        let mut rest = EXTRA_HTTP / 2..excess;
+        order.retain(|it| rest.next().is_some() || it.0 .0 != BUSY);
         // Evict at most `excess - spared` used connections.
         let mut used = 0..excess - spared;
         order.retain(|it| !it.3 || used.next().is_some());
@@ -311,6 +314,21 @@ mod tests {
         assert_eq!(evict(0, &mut old, 1, at(4000)), []);
         assert_eq!(evict(0, &mut old, 1, at(5999)), []);
         assert_eq!(evict(0, &mut old, 1, at(6000)), [3]);
+    }
+
+    #[test]
+    fn connections_that_wait_for_the_server_leave_room_for_new_clients() {
+        let (admission, far, mut http) = crowd(MAX_HTTP + EXTRA_HTTP);
+        let now = Instant::now();
+        (0..MAX_HTTP + EXTRA_HTTP).for_each(|number| http.enter(number, now));
+        http.check(now, |number| (1, if number == 3 { AwaitedPart::Body } else { AwaitedPart::Server }));
+        let evicted = admission.evict_http(0, &http.all, now);
+        assert_eq!(evicted, [3, 0, 1, 2, 4, 5, 6, 7]);
+        evicted.into_iter().for_each(|number| http.leave(number));
+        assert_eq!(admission.evict_http(0, &http.all, now), [], "half of the extra connections are free");
+        admission.admit(&far, true).expect("a place");
+        http.enter(MAX_HTTP + EXTRA_HTTP, now);
+        assert_eq!(admission.evict_http(0, &http.all, now), [8], "the new client must stay");
     }
 
     #[test]

@@ -177,9 +177,11 @@ impl Connection {
     pub fn awaited(&self) -> HttpState {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
-            _ if self.queued || self.has_pending() => AwaitedPart::Server,
+            _ if self.queued => AwaitedPart::Server,
             None if self.wrong_token != WrongToken::None => AwaitedPart::Delay,
             None => AwaitedPart::Server,
+            // With unread replies, the next request waits until the client reads them.
+            Some(0) if self.has_pending() => AwaitedPart::Server,
             Some(0) if has_body => AwaitedPart::Body,
             Some(0) if self.has_rest() => AwaitedPart::Head,
             Some(unread) => AwaitedPart::Client(unread),

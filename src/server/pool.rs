@@ -680,6 +680,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_http_client_that_reads_no_replies_to_pipelined_requests_is_closed() {
+        let (mut thread, _) = thread_with(Config::embedded().with(|it| it.max_output = 1000), 0);
+        let mut client = connect(&mut thread, Wire::Http);
+        say(&mut client, &b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(400));
+        while thread.round() {}
+        assert!(thread.connections.iter().all(|(_, connection)| connection.has_pending()), "more requests must wait");
+        let now = Instant::now();
+        for (seconds, left) in [(0, 1), (59, 1), (600, 0)] {
+            thread.close_http(|| now + Duration::from_secs(seconds));
+            assert_eq!(thread.connections.len(), left, "after {seconds} s");
+        }
+    }
+
     /// Marks a client as unauthenticated from now on.
     fn distrust(thread: &mut PoolThread, number: usize) {
         let (until, counted) = (thread.probation.enter(number), Unauthenticated::enter(&thread.hub.unauthenticated));

@@ -29,6 +29,9 @@ const CROWD: usize = 64;
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The rank (see [`HttpConnection::rank`]) of a connection that waits for the server.
+pub const BUSY: usize = 4;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AwaitedPart {
     Server,
@@ -77,20 +80,20 @@ impl HttpConnection {
         self.seen.0 > 0 && self.seen.1 != AwaitedPart::Delay
     }
 
-    /// Connections with lower ranks are evicted first. Returns `None` if the client is waiting for the server.
-    pub fn rank(&self, now: Instant) -> Option<(usize, Instant)> {
+    /// Connections with lower ranks are evicted first.
+    pub fn rank(&self, now: Instant) -> (usize, Instant) {
         let is_fresh = now.saturating_duration_since(self.since) < FRESH;
         let rank = match self.seen {
-            (_, AwaitedPart::Server) => return None,
+            (_, AwaitedPart::Server) => BUSY,
             (_, AwaitedPart::Delay) => 0,
             (0, AwaitedPart::Client(0) | AwaitedPart::Head) if !is_fresh => 1,
             (_, AwaitedPart::Client(0)) if !is_fresh => 2,
             // The connection is new, or its client has recently received a complete reply.
-            (0, AwaitedPart::Client(0)) => 5,
-            (_, AwaitedPart::Client(0)) => 4,
+            (0, AwaitedPart::Client(0)) => 6,
+            (_, AwaitedPart::Client(0)) => 5,
             _ => 3,
         };
-        Some((rank, self.since))
+        (rank, self.since)
     }
 }
 
@@ -327,8 +330,7 @@ mod tests {
     }
 
     fn ranked(connections: &HttpConnections, now: Instant) -> Vec<(usize, bool)> {
-        let rank = |it: &HttpConnection| Some((it.rank(now)?, it.number, it.is_used()));
-        let mut all: Vec<_> = connections.all.iter().filter_map(rank).collect();
+        let mut all: Vec<_> = connections.all.iter().map(|it| (it.rank(now), it.number, it.is_used())).collect();
         all.sort_unstable();
         all.into_iter().map(|(_, number, is_used)| (number, is_used)).collect()
     }
@@ -348,9 +350,9 @@ mod tests {
         };
         order(1, &|number| u64::from(number == 1));
         order(2, &|_| 1);
-        assert_eq!(order(5, &|_| 1), [1, 2, 0]);
+        assert_eq!(order(5, &|_| 1), [1, 2, 0, 3]);
         order(6, &|number| u64::from(number == 1));
-        assert_eq!(order(8, &|number| u64::from(number == 1)), [2, 1, 0], "a connection without a request");
+        assert_eq!(order(8, &|number| u64::from(number == 1)), [2, 1, 0, 3], "a connection without a request");
         order(9, &|_| 1);
         let refused = |number| (1, if number == 3 { AwaitedPart::Delay } else { busy(number) });
         let half = CHECK_INTERVAL / 2;
