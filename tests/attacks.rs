@@ -17,6 +17,8 @@ mod daemon;
 #[allow(dead_code)] // these tests use only the simulated slowness of the disk
 #[path = "durability/disk.rs"]
 mod disk;
+#[path = "attacks/exports.rs"]
+mod exports;
 #[path = "attacks/floods.rs"]
 mod floods;
 #[path = "attacks/no_memory.rs"]

@@ -9,6 +9,7 @@ use beanpole::Client;
 use socket2::{Domain, Socket, Type};
 
 use crate::daemon::{Daemon, Folder};
+use crate::traffic::{address_of, Clients};
 use crate::trial::Trial;
 
 const ANSWER: Duration = Duration::from_secs(3);
@@ -104,6 +105,57 @@ pub fn operator(trial: &mut Trial) {
     crowd.wait().expect("a child process");
 }
 
+/// Silent clients without credentials use all connections. A client with a valid token must still be served soon.
+pub fn strangers(trial: &mut Trial) {
+    let folder = Folder::new();
+    let path = folder.file("access");
+    let digest: String = hmac_sha256::Hash::hash(b"secret").iter().map(|byte| format!("{byte:02x}")).collect();
+    std::fs::write(&path, format!("me token:sha256:{digest} all\n")).expect("a file");
+    let path = path.to_str().expect("a UTF-8 path");
+    let daemon = trial.start(&[], &["--access", path, "--max-connections", "100"]);
+    let silent: Vec<_> = (0..120).map(|_| connect_from("127.0.0.1", &daemon)).collect();
+    let began = Instant::now();
+    let mut me = loop {
+        let mut stream = connect_from("127.0.0.1", &daemon);
+        let mut reply = [0; 15];
+        let asked = stream.write_all(b"auth secret\r\n").and_then(|()| stream.read_exact(&mut reply));
+        if asked.is_ok() && &reply == b"AUTHENTICATED\r\n" {
+            break stream;
+        }
+        assert!(began.elapsed() < ANSWER, "the client is not served");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    trial.note(format!("served after {} ms", began.elapsed().as_millis()));
+    trial.same("the client", ask(&mut me), Answer::Served);
+    drop(silent);
+}
+
+/// Clients that send many requests and read no replies use all HTTP connections. `/healthz` must still be served soon.
+pub fn health(trial: &mut Trial) {
+    const HTTP_CONNECTIONS: usize = 88;
+    let daemon = trial.start(&[], &["--http=127.0.0.1:0"]);
+    let address = address_of(&daemon, "HTTP");
+    let mut crowd = Clients::open_at(address, HTTP_CONNECTIONS, Some(4096));
+    crowd.push(&b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2000));
+    let mut half = Clients::open_at(address, HTTP_CONNECTIONS, None);
+    half.push(b"GET /healthz HTTP/1.1\r\n");
+    let began = Instant::now();
+    while !is_healthy(address) {
+        assert!(began.elapsed() < ANSWER, "/healthz is not served");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    trial.note(format!("served after {} ms", began.elapsed().as_millis()));
+}
+
+fn is_healthy(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    stream.set_read_timeout(Some(ANSWER)).expect("a connection");
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut reply = Vec::new();
+    let _ = stream.write_all(request).and_then(|()| stream.read_to_end(&mut reply).map(drop));
+    reply.starts_with(b"HTTP/1.1 200 ")
+}
+
 fn succeeds(line: &str) -> bool {
     let mut command = Command::new("sh");
     let command = command.args(["-c", line]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -147,7 +199,15 @@ pub fn idle(trial: &mut Trial) {
 
 /// More clients connect than the server has descriptors. Each client must get a reply.
 pub fn few_files(trial: &mut Trial) {
-    let daemon = trial.start_within("ulimit -n 20", &[], &["-t", "1"]);
+    connect_with_files(trial, "ulimit -n 20");
+}
+
+pub fn fewest_files(trial: &mut Trial) {
+    connect_with_files(trial, "ulimit -n 16");
+}
+
+fn connect_with_files(trial: &mut Trial, limit: &str) {
+    let daemon = trial.start_within(limit, &[], &["-t", "1"]);
     let mut clients: Vec<_> = (0..30).map(|_| connect_from("127.0.0.1", &daemon)).collect();
     let answers: Vec<Answer> = std::thread::scope(|scope| {
         let threads: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| ask(client))).collect();

@@ -1,12 +1,12 @@
 //! Attacks with bodies that are announced but arrive incompletely or never, and with results that no client collects.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::bystander::cycle_in_parts;
 use crate::daemon::{wait_until, Daemon};
-use crate::traffic::{connect_to, pieces, pipeline, Clients};
+use crate::traffic::{address_of, connect_to, pieces, pipeline, Clients};
 use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{put, Wire};
 
@@ -62,6 +62,48 @@ pub fn half_sent(trial: &mut Trial) {
             let silent = replies.iter().filter(|text| text.is_empty()).count();
             trial.same("other replies", replies.len() - refused - silent, 0);
             trial.note(format!("{refused} refused, {} connections closed", crowd.ended));
+        });
+    });
+}
+
+/// Sends puts with long tags on each of 4000 connections, but does not send the bodies.
+pub fn tags_without_a_body(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    let groups: String = (0..16).map(|number| format!(" grp:{number:0200}")).collect();
+    let [reason, name] = [4096, 512].map(|length| "x".repeat(length));
+    let put = format!("put 0 0 60 10 err:\"{reason}\" tub:\"{name}\" idp:\"{name}\"{groups}\r\n");
+    withhold(trial, &daemon, daemon.address(), put.as_bytes());
+}
+
+/// Sends results with long job handles on each of 4000 Gearman connections, but only a part of their data.
+pub fn handles_without_data(trial: &mut Trial) {
+    const WORK_COMPLETE: u32 = 13;
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"]);
+    let head = [WORK_COMPLETE, 8192 + 20].map(u32::to_be_bytes).concat();
+    let packet = [b"\0REQ".as_slice(), &head[..], &[b'h'; 8191], b"\0", &[b'x'; 10]].concat();
+    withhold(trial, &daemon, address_of(&daemon, "Gearman"), &packet);
+}
+
+/// Sends requests with long queries and paths on each of 4000 HTTP connections, but only a part of their bodies.
+pub fn queries_without_a_body(trial: &mut Trial) {
+    let options = ["-t", "1", "--max-memory", MAX_MEMORY, "--http=127.0.0.1:0", "--http-admin"];
+    let daemon = trial.start(&[], &options);
+    for path in [format!("{}/kick", "x".repeat(8000)), format!("x/kick?{}", "a&".repeat(3900))] {
+        let request = format!(
+            "POST /api/tubes/{path} HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\n\
+             Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{{\"count\""
+        );
+        withhold(trial, &daemon, address_of(&daemon, "HTTP"), request.as_bytes());
+    }
+}
+
+fn withhold(trial: &mut Trial, daemon: &Daemon, address: SocketAddr, command: &[u8]) {
+    trial.watch_memory(daemon, Some(64 * MIB), |trial| {
+        trial.beside(daemon, |trial| {
+            let mut crowd = Clients::open_at(address, 4000, None);
+            crowd.push(command);
+            trial.wait_until_idle(daemon);
+            trial.note(format!("{} connections closed", crowd.ended));
         });
     });
 }

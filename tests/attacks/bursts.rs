@@ -54,6 +54,20 @@ fn kick_all(trial: &mut Trial, daemon: &Daemon, count: u64) {
     trial.same("delayed", tube_figure(daemon, "attack", "current-jobs-delayed"), 0);
 }
 
+/// Moves a million jobs to another tube.
+pub fn move_all(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1"]);
+    Jobs::ready("attack", MANY).put(&daemon);
+    let mut attacker = Wire::to(&daemon);
+    let reply = trial.beside(&daemon, |_| {
+        attacker.send(format!("move-tube attack to ready {MANY}\r\n"));
+        attacker.line()
+    });
+    trial.same("the reply to move-tube", reply, format!("MOVED {MANY}"));
+    let ids = reserve_all(&daemon.tcp(), "to", MANY);
+    trial.check(ids.is_sorted(), || "the moved jobs were not reserved in the order of their IDs".to_owned());
+}
+
 /// Disconnects a client that holds a million jobs of three priorities.
 pub fn hang_up_with_jobs(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);

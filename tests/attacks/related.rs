@@ -43,6 +43,33 @@ pub fn dependents(trial: &mut Trial) {
     trial.check(ids.first() == Some(&first) && ids.is_sorted(), || "jobs were released in the wrong order".to_owned());
 }
 
+/// Kicks dead letters whose idempotency key is in thousands of tubes.
+pub fn kick_letters_with_a_common_key(trial: &mut Trial) {
+    const LETTERS: u64 = 100;
+    const TUBES: u64 = 3800;
+    let daemon = trial.start(&[], &["-t", "1"]);
+    Wire::to(&daemon).ask("set-tube attack try:1 dead:dead", "SET");
+    // Keeps the tube of the dead letters.
+    let mut attacker = Wire::to(&daemon);
+    attacker.ask("use dead", "USING dead");
+    for letters in 1..=LETTERS {
+        let id = put_each(&daemon, 1, "attack", |_| "idp:same".to_owned());
+        let mut worker = Wire::to(&daemon);
+        worker.send(format!("reserve-job {id}\r\n"));
+        assert_eq!(worker.job().0, id);
+        drop(worker);
+        wait_for_figure(&daemon, "dead", "current-jobs-buried", letters);
+    }
+    let filler = daemon.tcp();
+    let put = |number| format!("put 0 0 3600 1 tub:t{number} idp:same\r\nx\r\n").into_bytes();
+    pipeline(&filler, pieces(TUBES, put), TUBES, |line| assert!(line.starts_with("INSERTED"), "{line}"));
+    let reply = trial.beside(&daemon, |_| {
+        attacker.send("kick 4000000000\r\n");
+        attacker.line()
+    });
+    trial.same("the reply to kick", reply, format!("KICKED {LETTERS}"));
+}
+
 /// Creates [`SCHEDULES`] schedules that are due at the same time every second.
 pub fn schedules(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);

@@ -4,7 +4,7 @@
 //! Codes begin with M for memory, T for time, or O for order and admission. The number after the letter has no meaning.
 
 use crate::trial::Trial;
-use crate::{access, bodies, bursts, floods, no_memory, order, related, scans, slow_disk, unread};
+use crate::{access, bodies, bursts, exports, floods, no_memory, order, related, scans, slow_disk, unread};
 
 pub struct Row {
     pub code: &'static str,
@@ -41,6 +41,9 @@ pub const ROWS: &[Row] = &[
     row("M10", "Gearman results for 3,000 clients that read nothing", "no put is refused; clients that do not read are dropped", false, unread::news),
     row("M11", "Gearman data of 20 MB that no client reads", BOUNDED, false, unread::large_packets),
     row("M12", "jobs of 1.1, 4.2 and 9 KB, most deleted, then 60 KB", "memory is bounded; after all jobs are deleted, puts are accepted again", false, bodies::holes),
+    row("M13a", "4,000 clients send long tags without a body", BOUNDED, false, bodies::tags_without_a_body),
+    row("M13b", "4,000 Gearman clients send long handles without data", BOUNDED, false, bodies::handles_without_data),
+    row("M13c", "4,000 HTTP clients send long queries without a body", BOUNDED, false, bodies::queries_without_a_body),
     row("T1", "kick of 1 M delayed jobs", KICKED, true, bursts::kick),
     row("T2", "kick of 400 k delayed jobs with -b -F", KICKED, true, bursts::kick_with_a_binlog),
     row("T3", "hang-up with 1 M reserved jobs", "all are ready again, by priority and ID; others are served", true, bursts::hang_up_with_jobs),
@@ -60,10 +63,18 @@ pub const ROWS: &[Row] = &[
     row("T15", "hang-up with 1 M jobs on their last try", "all are dead letters; others are served", false, related::dead_letters),
     row("T16", "delete of the group member that 1 M jobs wait for", "all are released, in order; others are served", false, related::dependents),
     row("T17", "100 k schedules with an interval of one second", "each puts one copy; others are served", false, related::schedules),
+    row("T18", "list-keys of 50 k keys of 506 bytes", "each key once; others are served", false, scans::list_long_keys),
+    row("T19", "20 x a search in 1,000 connections with long names", SERVED, false, scans::search_connections),
+    row("T20", "move-tube of 1 M jobs", "MOVED with the count; in order; others are served meanwhile", false, bursts::move_all),
+    row("T21", "kick of 100 dead letters whose key is in 3,800 tubes", "KICKED with the count; others are served meanwhile", false, related::kick_letters_with_a_common_key),
     row("O1", "hang-up with an urgent and a less urgent job", "the waiting client gets the more urgent job", true, order::after_a_hang_up),
     row("O2", "put and release with one delay in one packet", "peek-delayed returns the job of the first command", true, order::two_delays_in_one_packet),
     row("O3a", "one address opens too many connections", "it gets its share; another address is served", false, access::one_address),
     row("O3b", "other clients use all connections", "the operator's Unix socket is served", false, access::operator),
     row("O3c", "silent connections, --idle-timeout 1", "they are closed; waiting and active connections are not", false, access::idle),
-    row("O5", "30 clients under ulimit -n 20", "each client gets a reply", true, access::few_files),
+    row("O3d", "silent strangers use all connections", "an authenticated client is served within 3 s", false, access::strangers),
+    row("O3e", "HTTP clients that read nothing use all connections", "/healthz is served within 3 s", false, access::health),
+    row("O5a", "30 clients under ulimit -n 20", "each client gets a reply; later clients are served", true, access::few_files),
+    row("O5b", "30 clients under ulimit -n 16", "each client gets a reply; later clients are served", false, access::fewest_files),
+    row("O6", "an export from a server whose lists never end", "the export ends with an error", false, exports::endless_lists),
 ];

@@ -1,6 +1,7 @@
 //! Attacks with one command that scans a large number of tubes, names or jobs.
 
 use std::collections::HashSet;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::bursts::watcher;
@@ -73,6 +74,59 @@ pub fn list_long_names(trial: &mut Trial) {
     let missing = (0..MANY).filter(|number| !known.contains(&*name(*number))).count();
     trial.same("tubes not listed", missing, 0);
     trial.check(known.contains("default") && known.contains("bystander"), || "other tubes are missing".to_owned());
+}
+
+/// Lists a large number of long idempotency keys that outlive their jobs. The server writes most bytes as four bytes.
+pub fn list_long_keys(trial: &mut Trial) {
+    const MANY: u64 = 50_000;
+    let daemon = trial.start(&[], &["-t", "1"]);
+    let filler = daemon.tcp();
+    let put = |number| format!("put 0 0 60 1 idp:\"{number:06}{}\":3600\r\nx\r\n", r"\xff".repeat(500)).into_bytes();
+    let mut ids = Vec::new();
+    pipeline(&filler, pieces(MANY, put), MANY, |line| {
+        let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse::<u64>().ok());
+        ids.push(id.unwrap_or_else(|| panic!("reply to put: {line}")));
+    });
+    let delete = |place: u64| format!("delete {}\r\n", ids[place as usize]).into_bytes();
+    pipeline(&filler, pieces(MANY, delete), MANY, |line| assert_eq!(line, "DELETED"));
+    let mut attacker = daemon.client();
+    let listed = trial.beside(&daemon, |_| {
+        let (mut count, mut from) = (0, 0);
+        loop {
+            let text = attacker.text(&format!("list-keys {from}")).expect("a list");
+            let number = |line: &str| line.strip_prefix("- [")?.split(',').next()?.parse::<u64>().ok();
+            let numbers: Vec<u64> = text.lines().filter_map(number).collect();
+            let Some(last) = numbers.last() else { break count };
+            (count, from) = (count + numbers.len() as u64, last + 1);
+        }
+    });
+    trial.same("keys listed", listed, MANY);
+}
+
+/// Repeatedly searches the properties of connections that watch tubes with long names.
+pub fn search_connections(trial: &mut Trial) {
+    const CONNECTIONS: usize = 1000;
+    let daemon = trial.start(&[], &["-t", "1", "--http=127.0.0.1:0", "--http-admin"]);
+    let watch = |number: usize, tube: u64| format!("watch \"{number:04}{tube:02}{}\"\r\n", r"\xff".repeat(500));
+    let connect = |number| {
+        let stream = daemon.tcp();
+        let watches = pieces(16, |tube| watch(number, tube).into_bytes());
+        pipeline(&stream, watches, 16, |line| assert!(line.starts_with("WATCHING"), "{line}"));
+        stream
+    };
+    let crowd: Vec<_> = (0..CONNECTIONS).map(connect).collect();
+    trial.beside(&daemon, |trial| {
+        for _ in 0..20 {
+            let mut attacker = connect_to(&daemon, "HTTP");
+            let request =
+                b"GET /api/connections?filter=nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            attacker.write_all(request).expect("an open connection");
+            let mut reply = String::new();
+            attacker.read_to_string(&mut reply).expect("a reply");
+            trial.check(reply.contains("\"total\":0"), || format!("unexpected reply: {reply}"));
+        }
+    });
+    drop(crowd);
 }
 
 /// Puts a job for a waiting client that watches a large number of tubes. Measures the duration of the put.

@@ -19,10 +19,12 @@ const PIECE: usize = 1 << 15;
 /// Time without progress after which `Clients` stop sending.
 const STALLED: Duration = Duration::from_millis(700);
 
-/// Returns the server's address for `protocol`, which is `Gearman` or `Workq`.
+/// Returns the server's address for `protocol`, which is `Gearman`, `Workq` or `HTTP`.
 pub fn address_of(daemon: &Daemon, protocol: &str) -> SocketAddr {
     let mark = format!(" ({protocol})");
-    let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse().ok());
+    let http = |name: &str| name.strip_prefix("http://")?.strip_suffix('/')?.parse().ok();
+    let other = |name: &str| name.strip_suffix(&*mark)?.parse().ok();
+    let address = daemon.names().iter().find_map(|name| if protocol == "HTTP" { http(name) } else { other(name) });
     address.expect("an address for this protocol")
 }
 
