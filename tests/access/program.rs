@@ -1,11 +1,14 @@
 //! Tests the option `--access`, invalid and changing access files, and the subcommand `check-access`.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::{digest, user, Guarded, Talk};
-use crate::daemon::{run, Daemon, Folder, Signal, PATIENCE};
+use beanpole::Server;
+
+use super::{digest, user, Guarded, Talk, OPERATOR};
+use crate::daemon::{run, wait_until, Daemon, Folder, Signal, PATIENCE};
 
 /// Creates a directory with an access file, and returns both paths.
 fn folder(text: &str) -> (Folder, String) {
@@ -95,6 +98,29 @@ fn an_unauthenticated_client_is_disconnected_in_time() {
     assert_eq!(client.rest(), "");
     assert!(operator.is_silent_for(Duration::from_millis(1)), "an authenticated client must stay connected");
     assert!(guarded.file().exists());
+}
+
+/// Silent clients without credentials use all connections, including those for local clients.
+#[test]
+fn silent_strangers_make_room_for_a_client_with_a_token() {
+    let guarded = Guarded::start_by("", |mut config| {
+        config.max_connections = 8;
+        Server::with(config).expect("a server")
+    });
+    let strangers: Vec<Talk> = (0..16).map(|_| guarded.connect("beanstalk")).collect();
+    let mut operator = None;
+    wait_until("a client with a token is served", || {
+        let mut stream = UnixStream::connect(guarded.folder.file("beanstalk")).expect("a connection");
+        let mut reply = [0; 15];
+        let asked = stream.write_all(format!("auth {OPERATOR}\r\n").as_bytes());
+        let is_served = asked.is_ok() && stream.read_exact(&mut reply).is_ok() && reply.starts_with(b"AUTHENTICATED");
+        operator = is_served.then(|| Talk::new(stream));
+        is_served
+    });
+    let stats = operator.expect("a connection").body("stats");
+    // The counter does not include clients that have exceeded the time limit.
+    assert!(stats.contains("dropped-connections: ") && !stats.contains("dropped-connections: 0\n"), "{stats}");
+    drop(strangers);
 }
 
 #[test]
