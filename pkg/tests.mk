@@ -17,7 +17,10 @@
 #   SEED, STEPS, SECONDS     for `sim`: one seed, the steps for each seed, and the time for new seeds if SEED is not set
 #   SERVER, SEED, ROUNDS     for `judge`: the command to judge, the seed, and the number of rounds; SECONDS limits the time,
 #                            and ARGS contains further arguments (see tests/judge/judge.py --help)
+#   ROWS, SECONDS            for `judge-tables`: the rows to judge (`tests/judge/tables.py` lists them; short or long is one of
+#                            the two tables), and the time for each row
 #   FAULT                    for `judge-faults`: one patch of tests/judge/faults
+#   COMMIT                   for `publish`: the commit of the figures (default: the commit that `bench` recorded)
 #   DEPTH                    for `worlds`: the length of the sequences
 #   MINUTES                  for `soak`: the duration (default 1)
 #   TARGET, SECONDS          for `fuzz`: one fuzz target, and the time for each target
@@ -44,7 +47,7 @@ MINUTES =
 FILES = src/engine/** src/binlog/** src/protocol/**
 SHARD =
 
-.PHONY: compat tls hostile crash cluster judge judge-faults judge-peer powercut sim worlds mutants tsan memory chaos soak bench results budget picture bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster judge judge-tables judge-faults judge-peer powercut sim worlds mutants tsan memory chaos soak bench results publish budget picture bench-quick bench-tls
 
 compat: build oracle ## compare with the original beanstalkd and gearmand, and test real clients; as root, installs what is missing
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -128,7 +131,18 @@ judge: $(if $(filter file,$(origin SERVER)),build) ## check the replies of a ser
 	python3 tests/judge/judge.py $(call q,$(SERVER)) --seed '$(or $(SEED),1)' --seconds '$(or $(SECONDS),300)' \
 	    --rounds '$(if $(filter command environment,$(firstword $(origin ROUNDS))),$(ROUNDS),10)' $(ARGS)
 
-judge-faults: ## check that the judge finds each defect of tests/judge/faults in a copy of beanpole; takes minutes; FAULT=PATCH for one
+judge-tables: $(if $(ORACLE),,fetch-beanstalkd) $(if $(ETCD),,fetch-etcd) ## judge beanstalkd and all modes of beanpole, and replace the rows of benches/JUDGE.md; at most 70 minutes; ROWS=f0,pair, or ROWS=long
+	$(MAKE) --no-print-directory build TLS=1
+	@cp $(call q,$(PROGRAM)) $(call q,$(TARGET_DIR)/with-tls)
+	$(MAKE) --no-print-directory build
+	python3 tests/judge/tables.py --program $(call q,$(abspath $(PROGRAM))) --tls-program $(call q,$(abspath $(TARGET_DIR))/with-tls) \
+	    --peer '$(abspath $(ORACLE))' --etcd '$(abspath $(ETCD))' --commit "$(MEASURED)" --seconds '$(or $(SECONDS),0)' \
+	    --rows '$(if $(filter command environment,$(firstword $(origin ROWS))),$(ROWS),short)'
+
+# The commit of the program in published results. Published results themselves do not make a commit dirty.
+MEASURED = $$(git describe --always)$$(git diff --quiet HEAD -- src 'benches/*.rs' Cargo.toml Cargo.lock 2>/dev/null || echo -dirty)
+
+judge-faults: ## check that the judge finds each defect of tests/judge/faults in a copy of beanpole; takes at most half an hour; FAULT=PATCH for one
 	CARGO=$(call q,$(CARGO)) CARGO_TARGET_DIR=$(call q,$(abspath $(TARGET_DIR))/judge) tests/judge/plant $(FAULT)
 FAULT =
 
@@ -216,7 +230,7 @@ soak: build ## run all protocols at once for MINUTES=30, and check that nothing 
 	MINUTES='$(MINUTES)' $(STARTER) --test soak -- --ignored --nocapture
 
 bench: ## run the benchmarks, compared with installed beanstalkd and gearmand; ARGS=--pin uses one CPU, ARGS=--help lists options
-	@mkdir -p '$(TARGET_DIR)'
+	@mkdir -p '$(TARGET_DIR)' && echo "$(MEASURED)" >'$(FIGURES).commit'
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS) >'$(FIGURES).md' || { cat '$(FIGURES).md'; exit 1; }
 	@cat '$(FIGURES).md'
 	@$(if $(filter-out $(SHARED),$(ARGS)),,$(CARGO) bench $(CARGOFLAGS) --bench picture -- '$(FIGURES).md' '$(FIGURES).svg'; \
@@ -225,8 +239,13 @@ FIGURES = $(abspath $(TARGET_DIR))/figures
 
 results: static ## run the benchmarks, and update benches/RESULTS.md, the CSV file and the picture; needs an idle machine
 	$(MAKE) --no-print-directory bench ARGS='--pin --static=$(abspath $(STATIC_PROGRAM))'
-	$(CARGO) bench $(CARGOFLAGS) --bench picture -- '$(FIGURES).md' '$(abspath benches)/RESULTS.md' \
-	    "$$(git describe --always --dirty)"
+	$(MAKE) --no-print-directory publish
+
+# Does not measure anything. To publish figures of another tree, copy its figures.md into the target directory, and set COMMIT.
+COMMIT = $(shell cat '$(FIGURES).commit' 2>/dev/null)
+publish: ## update benches/RESULTS.md, the CSV file and the picture from the last run of `make bench ARGS=--pin`
+	$(if $(COMMIT),,$(error the commit of the figures is unknown; set COMMIT))
+	$(CARGO) bench $(CARGOFLAGS) --bench picture -- '$(FIGURES).md' '$(abspath benches)/RESULTS.md' '$(COMMIT)'
 	$(MAKE) --no-print-directory picture
 
 picture: ## draw the figures of benches/RESULTS.md for the README, and write them as CSV

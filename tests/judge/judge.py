@@ -2,7 +2,7 @@
 """Judges a server that speaks the beanstalk protocol by the history of its replies.
 
 usage: judge.py 'command with {port} and {dir}' [--promise P] [--seed N] [--rounds N] [--seconds S] [--faults LIST]
-                [--largest BYTES] [--tls]
+                [--largest BYTES] [--tls] [--until RULES]
 
 Each round starts the server in an empty directory, lets producers and workers use it, and may stop or kill it and start
 it again. P determines which acknowledged changes a power failure may undo: no changes (`sync`), those of the last P
@@ -10,8 +10,9 @@ milliseconds (a number), or all (`none`). The default follows from -f and -F in 
 power, stop, full and clock. Without {dir}, the server stores nothing, and the only fault is its clock. {round} is a
 different name in each round, for a server that also stores jobs elsewhere. With {node}, the command is started twice,
 as the nodes a and b of a cluster; a fault ends the active node. --largest limits the bodies; by default, they reach the
-limit that `stats` reports. --tls uses TLS, and accepts any certificate. The exit status is 1 if a promise was broken,
-and 2 if a fault in LIST cannot be tested.
+limit that `stats` reports. --tls uses TLS, and accepts any certificate. --until ends the run after the round in which
+all of these rules have been violated. The exit status is 1 if a promise was broken, and 2 if a fault in LIST cannot be
+tested.
 """
 
 import argparse
@@ -169,6 +170,7 @@ def main():
     parser.add_argument("--faults")
     parser.add_argument("--largest", type=int, default=0)
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--until", default="")
     args = parser.parse_args()
     wanted = FAULTS if args.faults is None else [fault for fault in args.faults.split(",") if fault]
     if unknown := [fault for fault in wanted if fault not in FAULTS]:
@@ -198,12 +200,15 @@ def run(args, wanted, allowed, scratch):
     used = list(faults)
     deadline = time.monotonic() + args.seconds
     found, rounds, ops = {}, 0, 0
+    awaited = {rule for rule in args.until.split(",") if rule}
     while rounds < args.rounds and (not rounds or time.monotonic() < deadline):
         history = play(args, rounds, scratch, shim, faults, deadline)
         for violation in judge(history, allowed):
             found.setdefault(violation.rule, []).append((rounds, violation, excerpt(history, violation)))
         rounds += 1
         ops += sum(isinstance(step, Op) for step in history)
+        if awaited and awaited <= set(found):
+            break
     report(found, rounds, ops)
     if found:
         return 1

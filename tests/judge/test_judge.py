@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Tests the judge with handwritten histories, which are correct or contain one violation each, and its disk, its shim,
-its choice of faults and its pair of servers. Without a C compiler, the tests of the shim are skipped.
+"""Tests the judge with handwritten histories, which are correct or contain one violation each. Also tests its disk, its
+shim, its choice of faults, the end of its runs, its tables and its pair of servers. Without a C compiler, the tests of
+the shim are skipped.
 
 A line of a history is `connection sent done command => reply`. A body in quotes follows its command or reply. If `done`
 is `-`, there is no reply. A line that starts with `--` has the form `-- time kind how-or-connection`.
@@ -19,6 +20,7 @@ sys.dont_write_bytecode = True
 from disk import Disk, File  # noqa: E402
 from history import NEVER, Mark, Op, excerpt  # noqa: E402
 from judge import FAULTS, choose  # noqa: E402
+import tables  # noqa: E402
 from server import PLACE, Server, build_shim  # noqa: E402
 from verdict import judge  # noqa: E402
 
@@ -373,6 +375,111 @@ class Choices(unittest.TestCase):
             status, output = self.judge(path=tools)
             self.assertIn("cannot compile shim.c", output)
             self.assertEqual(status, 2, output)
+
+
+class Ends(unittest.TestCase):
+    """The end of a run whose violations are expected. The server exits immediately, which is a violation."""
+
+    def run_tool(self, *words):
+        run = subprocess.run([os.path.join(PLACE, words[0]), *words[1:]], capture_output=True, text=True)
+        return run.returncode, run.stdout + run.stderr
+
+    def test_a_run_ends_when_all_awaited_rules_are_violated(self):
+        for rules, rounds in (("server ended", 1), ("server ended,order", 3), ("", 3)):
+            status, output = self.run_tool("judge.py", "/bin/false {port}", "--rounds", "3", "--until", rules)
+            self.assertIn(f"\n{rounds} rounds, ", output)
+            self.assertEqual(status, 1, output)
+
+    def test_only_the_awaited_rules_satisfy_a_requirement(self):
+        for rules, server, expected, words in (
+                ("server ended", "/bin/false {port}", 0, "| server ended | 1 |"),
+                ("order", "/bin/false {port}", 1, "does not report the rule 'order'"),
+                ("server ended,order", "/bin/false {port}", 1, "does not report the rule 'order'"),
+                ("", "/bin/false {port}", 2, "no rule is given")):
+            status, output = self.run_tool("finds", rules, server, "--rounds", "1")
+            self.assertIn(words, output)
+            self.assertEqual(status, expected, output)
+
+    def test_a_patch_without_a_rule_is_refused(self):
+        """A fake cargo builds a program that violates another rule."""
+        with tempfile.TemporaryDirectory() as folder:
+            cargo = os.path.join(folder, "cargo")
+            with open(cargo, "w") as file:
+                file.write('#!/bin/sh\nmkdir -p "$CARGO_TARGET_DIR/release"\n'
+                           'cp /bin/false "$CARGO_TARGET_DIR/release/beanpole"\n')
+            os.chmod(cargo, 0o755)
+            environment = dict(os.environ, CARGO=cargo, CARGO_TARGET_DIR=os.path.join(folder, "target"))
+            patch = os.path.join(folder, "new.patch")
+            for head, words in (("Rule: order\n", "does not report the rule 'order'"), ("", "no rule is given")):
+                with open(patch, "w") as file:
+                    file.write(f"A defect.\n{head}\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n")
+                command = [os.path.join(PLACE, "plant"), patch]
+                run = subprocess.run(command, env=environment, capture_output=True, text=True)
+                self.assertIn(words, run.stderr)
+                self.assertNotEqual(run.returncode, 0, run.stdout)
+
+
+OUTPUT = """beanpole 0.2.0: /x/beanpole -l 127.0.0.1 -p {port}
+seed 1; 2026-11-27; tolerances: 0.02 s early; a power cut may undo 0 s
+faults: clock
+
+8 rounds, 4711 commands, %d violations
+
+| rule | violations | rounds | first |
+|---|---|---|---|
+%s"""
+
+
+class Tables(unittest.TestCase):
+    def page(self):
+        with open(os.path.join(PLACE, "../../benches/JUDGE.md")) as file:
+            return file.read()
+
+    def shown(self, page):
+        """Returns the server, the options and the seed of each row in the two tables of the page."""
+        found = []
+        for table in page.split(tables.HEADER)[1:]:
+            rows = [line for line in table.split("\n\n")[0].split("\n") if line.startswith("| bean")]
+            found.append([tuple(cell.strip() for cell in row.strip("|").split("|"))[:4] for row in rows])
+        return [[(server, options, seed) for server, _, options, seed in rows] for rows in found]
+
+    def test_one_command_reproduces_each_row_of_the_page(self):
+        rows = [tables.selected(names) for names in ("short", "long")]
+        kept = [[(row.server, row.title(), str(row.seed)) for row in table] for table in rows]
+        self.assertEqual(self.shown(self.page()), kept)
+        with self.assertRaisesRegex(SystemExit, "unknown rows: f1;"):
+            tables.selected("f0,f1")
+
+    def test_a_row_records_the_result_and_replaces_only_the_same_row(self):
+        page = self.page()
+        for name, rows, violations in (("memory", "", "none"), ("tls-long", "", "none"), (
+                "f0", "| order | 3 | 2 of 8 | round 1: x |\n| job lost | 1 | 1 of 8 | round 1: y |\n",
+                "order: 3, job lost: 1")):
+            row = tables.selected(name)[0]
+            line = tables.cells(row, OUTPUT % (rows.count("\n"), rows), "abc1234")
+            date = time.strftime("%Y-%m-%d")
+            wanted = ["beanpole", "0.2.0, commit abc1234", row.title(), str(row.seed), "8", "4711", date, violations]
+            self.assertEqual(line, f"| {' | '.join(wanted)} |")
+            changed = tables.replaced(page, row, line)
+            gone = [old for old in page.split("\n") if old not in changed.split("\n")]
+            self.assertEqual([len(gone), changed.count(line), len(changed.split("\n"))], [1, 1, len(page.split("\n"))])
+            self.assertEqual(self.shown(changed), self.shown(page))
+            without = page.replace(gone[0] + "\n", "")
+            self.assertEqual(sorted(tables.replaced(without, row, gone[0])), sorted(page))
+
+    def test_a_row_that_cannot_be_judged_is_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "page")
+            with open(path, "w") as file:
+                file.write(self.page())
+            command = [sys.executable, os.path.join(PLACE, "tables.py"), "--page", path, "--rows", "memory"]
+            run = subprocess.run([*command, "--program", "/bin/false"], capture_output=True, text=True)
+            self.assertIn("memory: not judged", run.stdout)
+            self.assertEqual(run.returncode, 1, run.stderr)
+            with open(path) as file:
+                self.assertEqual(file.read(), self.page())
+            run = subprocess.run([*command[:-1], "peer-f0,tls,pair"], capture_output=True, text=True)
+            self.assertIn("these rows need --etcd, --peer, --tls-program", run.stderr)
 
 
 # A server that serves only while it holds a file lock, like a cluster member that serves only while it has a lease.
