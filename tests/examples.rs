@@ -5,6 +5,9 @@
 //! proxy for Go modules, only the Go worker is skipped.
 
 mod daemon;
+/// The test suite in Rust runs in this process.
+#[path = "../examples/rust/queue_test.rs"]
+mod queue_test;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -63,6 +66,33 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// The directory, producer, worker and test fixture of each language. For shell, the fixture is a file for make.
+const PARTS: [(&str, [&str; 3]); 7] = [
+    ("python", ["producer.py", "worker.py", "test_queue.py"]),
+    ("ruby", ["producer.rb", "worker.rb", "queue_test.rb"]),
+    ("php", ["producer.php", "worker.php", "queue_test.php"]),
+    ("node", ["producer.mjs", "worker.mjs", "queue.test.mjs"]),
+    ("go", ["main.go", "client.go", "queue_test.go"]),
+    ("rust", ["producer.rs", "worker.rs", "queue_test.rs"]),
+    ("shell", ["producer.sh", "worker.sh", "queue.mk"]),
+];
+
+#[test]
+fn each_language_has_a_producer_a_worker_and_a_test_fixture() {
+    let [page, tests] = ["examples/README.md", file!()].map(|path| std::fs::read_to_string(path).expect("a text"));
+    for (folder, parts) in PARTS {
+        assert!(page.contains(&format!("| [{folder}]({folder}) |")), "examples/README.md has no row for {folder}");
+        for part in parts {
+            assert!(example(folder).join(part).exists(), "examples/{folder}: there is no {part}");
+        }
+        let fixture = format!("{folder}/{}", parts[2]);
+        assert!(page.contains(&format!("({fixture})")), "examples/README.md does not mention {fixture}");
+        // `PARTS` is not a use.
+        let uses = tests.matches(parts[2]).count() - 1;
+        assert!(uses > 0, "no test runs {fixture}");
     }
 }
 
