@@ -5,6 +5,7 @@ mod script;
 #[path = "script/within.rs"]
 mod within;
 
+use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use beanpole::internals::options::{parse, Action};
-use beanpole::{Address, Config, Server};
+use beanpole::internals::protocol::beanstalk::{COMMANDS, TAGS};
+use beanpole::{Address, Client, Config, Server};
 use script::{load, run, Connection, Conversation, Sockets, Step, What, Wire};
 use within::{speech, Pieces, Within};
 
@@ -217,8 +219,20 @@ fn page_of(vectors: &str) -> String {
 #[test]
 fn the_page_for_clients_shows_the_vectors_and_each_extension_has_one() {
     let vectors = std::fs::read_to_string("tests/conversations/extensions/vectors.txt").unwrap();
-    for (_, word) in beanpole::internals::protocol::beanstalk::EXTENSIONS {
-        assert!(vectors.contains(&format!("\n== {word}\n")), "vectors.txt: no conversation for the extension {word}");
+    let server = Server::start().expect("a server");
+    let mut client = Client::connect(server.address()).expect("a connection");
+    let extensions = client.figure("stats", "extensions").expect("the extensions in stats");
+    let titles =
+        vectors.lines().filter_map(|line| line.strip_prefix("== ")).filter(|title| !title.starts_with("errors "));
+    let titles: BTreeSet<&str> = titles.collect();
+    assert_eq!(extensions.trim_matches('"').split(' ').collect::<BTreeSet<_>>(), titles, "vectors.txt");
+    for row in COMMANDS.iter().filter(|row| row.extension.is_some()) {
+        let is_sent = |line: &str| line.split_once(": ").is_some_and(|(_, sent)| sent.starts_with(row.word));
+        assert!(vectors.lines().any(is_sent), "vectors.txt: no vector shows the command {}", row.word);
+    }
+    for (tag, _) in TAGS {
+        let tag = format!(" {}", std::str::from_utf8(tag).expect("text"));
+        assert!(vectors.contains(&tag), "vectors.txt: no vector shows the tag{tag}");
     }
     let page = std::fs::read_to_string("examples/CLIENTS.md").unwrap();
     let (text, shown) = page.split_once(VECTORS).expect("the line above the vectors");
