@@ -82,6 +82,13 @@ fn cited(line: &str) -> Option<(&str, Vec<String>)> {
     (is_known && is_form && numbers.iter().all(number)).then_some((verb, numbers))
 }
 
+/// Returns `true` for a comment that begins like a citation. Such a comment must have the exact form.
+fn seems_to_cite(line: &str) -> bool {
+    let text = line.trim().trim_start_matches(['/', '!', '#']);
+    let begins = |form: &str| text.strip_prefix(' ').is_some_and(|text| text.starts_with(form));
+    text.len() < line.trim().len() && ["Enforces promise", "Tests promise", "Checks promise"].into_iter().any(begins)
+}
+
 fn function(line: &str) -> Option<&str> {
     let line = line.trim();
     line.strip_prefix("pub ").unwrap_or(line).strip_prefix("fn ")?.split(['(', '<']).next()
@@ -126,7 +133,10 @@ fn citations() -> Citations {
     let mut look = |path: &str, text: &str| {
         let lines: Vec<&str> = text.lines().collect();
         for (number, line) in lines.iter().enumerate() {
-            let Some((verb, promises)) = cited(line) else { continue };
+            let Some((verb, promises)) = cited(line) else {
+                assert!(path == file!() || !seems_to_cite(line), "{path}: {line}: malformed citation");
+                continue;
+            };
             let (kind, name) = match verb {
                 "Enforces" => (&mut found.files, path.strip_prefix("src/").map(str::to_owned)),
                 "Checks" => (&mut found.checks, name_of(path, &lines, number, verb)),
@@ -194,6 +204,9 @@ fn the_manual_page_and_the_table_list_the_same_promises() {
     });
     let rows: Vec<(String, String)> = table().into_iter().map(|row| (row.number, row.title)).collect();
     assert_eq!(items.collect::<Vec<_>>(), rows);
+    let promises = page.split_once(".Sh PROMISES\n").and_then(|(_, rest)| rest.split("\n.Sh ").next());
+    let listed = promises.expect("the section").lines().filter(|line| line.starts_with(".It ")).count();
+    assert_eq!(listed, rows.len(), "a promise in beanpole-promises(7) has no number");
     assert!(rows.iter().map(|row| row.0.clone()).eq((1..=rows.len()).map(|number| format!("P{number}"))));
 }
 
