@@ -132,6 +132,15 @@ sums:
 PROGRAMS ?= x86_64-unknown-linux-musl i686-unknown-linux-gnu aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf \
 	riscv64gc-unknown-linux-gnu
 
+# All files of a release, as patterns of the shell.
+PUBLISHED = $(DIST).tar.gz $(DIST).tar.gz.sha256 $(DIST)-recipes.tar.gz $(DIST).cdx.json NOTES.md SHA256SUMS \
+	beanpole_*.deb beanpole-as-*.deb *.rpm *.apk $(PROGRAMS:%=beanpole-$(VERSION)-%)
+.PHONY: complete
+complete:
+	@cd '$(OUT)' && for file in $(PUBLISHED); do \
+	    [ -s "$$file" ] || { echo "the release lacks $$file" >&2; exit 1; }; \
+	done
+
 # The release notes are the section of this version in CHANGELOG.md.
 release: ## build everything that is published: source, packages, recipes, static programs, SBOM, notes, checksums
 	@changes=$$(git status --porcelain) && [ -z "$$changes" ] || { \
@@ -151,6 +160,7 @@ release: ## build everything that is published: source, packages, recipes, stati
 	rm -rf '$(OUT)'/deb-* '$(OUT)/recipes'
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
 	$(MAKE) sums
+	$(MAKE) complete
 
 packages: ## test the packages and recipes in separate roots; needs root, debootstrap, and `make deb` first
 	OUT='$(OUT)' pkg/test/deb

@@ -282,6 +282,98 @@ fn nothing_is_released_from_a_tree_with_uncommitted_changes() {
     }
 }
 
+/// `echo` replaces cargo, and prints its arguments.
+#[test]
+fn figures_are_published_with_the_commit_of_their_measurement() {
+    let folder = Folder::new();
+    let publish = |more: &str| {
+        let target = format!("CARGO_TARGET_DIR={}", folder.file("").display());
+        let mut make = Command::new("make");
+        make.args(["-s", "publish", "CARGO=echo", &target, more]).env_remove("MAKEFLAGS");
+        let run = make.output().expect("make");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (run.status.success(), text(&run.stdout), text(&run.stderr))
+    };
+    let (well, out, err) = publish("COMMIT=");
+    assert!(!well && !out.contains("picture") && err.contains("set COMMIT"), "{out}{err}");
+    fs::write(folder.file("figures.commit"), "1234abc\n").unwrap();
+    for (more, commit) in [("COMMIT=5678def", "5678def"), ("ARGS=", "1234abc")] {
+        let (well, out, err) = publish(more);
+        let lines: Vec<&str> = out.lines().collect();
+        assert!(well && lines.len() == 2, "{out}{err}");
+        assert!(lines[0].contains("/figures.md ") && lines[0].ends_with(&format!("/RESULTS.md {commit}")), "{out}");
+        assert!(lines[1].contains("/RESULTS.md ") && lines[1].ends_with("/benches/figures.svg"), "{out}");
+    }
+}
+
+#[test]
+fn a_release_without_one_of_its_files_is_reported() {
+    let folder = Folder::new();
+    let out = folder.file("dist");
+    fs::create_dir_all(&out).unwrap();
+    let set = |name: &str, text: &str| fs::write(out.join(name), text).unwrap();
+    let source = concat!("beanpole-", env!("CARGO_PKG_VERSION"));
+    let version = env!("CARGO_PKG_VERSION");
+    let targets = [
+        "x86_64-unknown-linux-musl",
+        "i686-unknown-linux-gnu",
+        "aarch64-unknown-linux-gnu",
+        "armv7-unknown-linux-gnueabihf",
+        "riscv64gc-unknown-linux-gnu",
+    ];
+    let mut names = targets.map(|target| format!("{source}-{target}")).to_vec();
+    names.extend([".tar.gz", ".tar.gz.sha256", "-recipes.tar.gz", ".cdx.json"].map(|end| format!("{source}{end}")));
+    names.extend(["NOTES.md", "SHA256SUMS"].map(str::to_owned));
+    names.extend(["beanpole_", "beanpole-as-beanstalkd_"].map(|name| format!("{name}{version}-1_amd64.deb")));
+    names.extend([format!("{source}-1.x86_64.rpm"), format!("beanpole_{version}_x86_64.apk")]);
+    names.iter().for_each(|name| set(name, "x"));
+    let complete = || {
+        let mut command = Command::new("make");
+        faked(command.args(["complete", &format!("OUT={}", out.display())]), &folder.file(""), &[("cargo", "exit 1")])
+    };
+    let (well, output) = complete();
+    assert!(well, "{output}");
+    for name in &names {
+        set(name, "");
+        let (well, output) = complete();
+        assert!(!well && output.contains("the release lacks "), "{name}: {output}");
+        set(name, "x");
+    }
+    // `release` checks its result.
+    let rules = fs::read_to_string("pkg/packages.mk").expect("the targets");
+    let release = rules.split("\nrelease: ").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("the target");
+    assert!(release.trim_end().ends_with("$(MAKE) complete"), "{release}");
+}
+
+/// Only the owner can replace the placeholders. CONTRIBUTING.md lists them.
+#[test]
+fn the_list_for_the_owner_names_each_placeholder() {
+    let page = fs::read_to_string("CONTRIBUTING.md").expect("a document");
+    let list = page.split("Only the owner of the project can supply").nth(1).expect("the list");
+    let list = list.split("\n## ").next().expect("the list");
+    let mut sources = Vec::new();
+    files(Path::new("pkg"), &mut sources);
+    let mut count = 0;
+    for path in sources.iter().filter(|path| !path.starts_with("pkg/test/")) {
+        // Other files, such as icons, contain no text.
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let folder = path.splitn(3, '/').take(2).collect::<Vec<_>>().join("/");
+        for (mark, name) in [("@URL@", "@URL@"), ("\n# Maintainer: ", "Maintainer"), ("\nPKG_MAINTAINER", "Maintainer")]
+        {
+            if text.contains(mark) {
+                assert!(list.contains(name) && list.contains(&folder), "{path}: the list lacks {name} in {folder}");
+                count += 1;
+            }
+        }
+        let default = text.lines().filter(|line| line.contains("packages.invalid"));
+        for variable in default.filter_map(|line| line.split(' ').next()) {
+            assert!(list.contains(&format!("`{variable}`")), "{path}: the list lacks {variable}");
+            count += 1;
+        }
+    }
+    assert!(count >= 5, "{count}");
+}
+
 /// Fakes all tools of `.ci/run`, so that all sections pass or are skipped immediately.
 #[test]
 fn all_checks_together_must_end_within_the_limit() {
