@@ -5,7 +5,7 @@ usage: tables.py [--program BEANPOLE] [--commit COMMIT] [--tls-program BEANPOLE]
                  [--rows NAMES] [--seconds S] [--page PAGE] [--list]
 
 NAMES are names of rows, separated by commas, or `short` or `long` for one of the two tables. The default is `short`.
---list prints the names and the commands, and judges nothing. --seconds limits the time for each row: no round begins
+--list prints the names and the commands of all rows, and judges nothing. --seconds limits the time for each row: no round begins
 later. Each row of the page contains the seed, the version and the commit. A row is replaced as soon as it has been
 judged. The exit status is 1 if beanpole broke a promise or a row could not be judged.
 """
@@ -165,7 +165,7 @@ def main():
     parser.add_argument("--page", default=os.path.join(PLACE, "../../benches/JUDGE.md"))
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
-    rows = selected(args.rows)
+    rows = ROWS if args.list else selected(args.rows)
     if args.list:
         for row in rows:
             print(f"{row.name}: {' '.join(row.judge(args, {}))}")
