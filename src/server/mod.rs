@@ -36,7 +36,7 @@ pub mod signals;
 #[allow(missing_docs)]
 pub mod systemd;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -95,15 +95,13 @@ impl StartError {
             other => format!("--{}=ADDR:PORT", other.name()),
         };
         let hint = match error.kind() {
-            io::ErrorKind::AddrInUse => format!("; choose another with {another}, or end what listens there"),
-            io::ErrorKind::PermissionDenied if !is_unix => {
-                "; ports below 1024 need root: start as root with -u USER".to_owned()
-            }
-            io::ErrorKind::AddrNotAvailable => "; no interface of this machine has the address (yet)".to_owned(),
+            ErrorKind::AddrInUse => format!("; choose another with {another}, or end what listens there"),
+            ErrorKind::PermissionDenied if !is_unix => "; ports below 1024 need root: run as root with -u USER".into(),
+            ErrorKind::AddrNotAvailable if error.get_ref().is_none() => "; no interface has this address (yet)".into(),
             _ => String::new(),
         };
         // EX_TEMPFAIL of sysexits(3): a later start with the same settings may succeed.
-        let code = if error.kind() == io::ErrorKind::AddrNotAvailable { 75 } else { 111 };
+        let code = if error.kind() == ErrorKind::AddrNotAvailable { 75 } else { 111 };
         StartError { code, message: format!("cannot listen on {name}: {error}{hint}") }
     }
 
@@ -399,9 +397,7 @@ impl std::fmt::Debug for Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
-        if let Some(stopper) = self.stopper.take() {
-            let _ = stopper.join();
-        }
+        let _ = self.stopper.take().map(JoinHandle::join);
     }
 }
 
@@ -439,15 +435,15 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
 
 fn bind_first(name: (&str, u16), tls: bool) -> io::Result<Bound> {
     let mut failed = None;
-    // During boot, name servers might not be reachable yet.
-    let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
+    // During boot, name servers might not be reachable yet. The inner error prevents the hint about interfaces.
+    let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
         match Bound::tcp(address, tls) {
             Ok(bound) => return Ok(bound),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Err(failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+    Err(failed.unwrap_or_else(|| ErrorKind::AddrNotAvailable.into()))
 }
 
 /// The minimum length of a token, in bytes.
@@ -470,9 +466,8 @@ fn prepare_http(config: &mut Config) -> Result<(), StartError> {
     let text = String::from_utf8_lossy(&text);
     let token = text.lines().next().unwrap_or_default().trim();
     if token.len() < MIN_HTTP_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(fail(format!(
-            "the first line must be a token of at least {MIN_HTTP_TOKEN} visible letters of ASCII"
-        )));
+        let problem = format!("the first line must be a token of at least {MIN_HTTP_TOKEN} visible ASCII characters");
+        return Err(fail(problem));
     }
     config.protocols.http.token = Some(Digest::of(token.as_bytes()));
     Ok(())

@@ -240,6 +240,20 @@ fn an_unassigned_address_has_a_separate_exit_status() {
     }
 }
 
+/// A name server might not be reachable yet, so a later start can succeed. The reason is the lookup and not a missing
+/// interface. No DNS query can contain this name, because one of its labels has more than 63 bytes.
+#[test]
+fn an_unresolvable_name_has_the_same_exit_status_and_another_reason() {
+    let name = format!("{}.invalid", "x".repeat(64));
+    let http = format!("--http={name}:0");
+    let gearman = format!("--gearman={name}:0");
+    for options in [&["-l", &name][..], &["-l", "127.0.0.1:0", &http], &["-l", "127.0.0.1:0", &gearman]] {
+        let ended = run(options);
+        ended.failed(75, &["cannot listen on", &name, "lookup"]);
+        assert!(!ended.err.contains("interface"), "{ended:?}");
+    }
+}
+
 #[test]
 fn readiness_is_reported_to_a_socket_with_a_path() {
     let folder = Folder::new();

@@ -225,11 +225,12 @@ fn a_server_that_cannot_become_active_is_not_a_standby() {
     let taken = listener.local_addr().expect("an address").to_string();
     let (free, folder) = (free_address().to_string(), Folder::new());
     let jobs = folder.file("jobs").to_string_lossy().into_owned();
-    let gearman = format!("--gearman={taken}");
+    let (gearman, unresolvable) = (format!("--gearman={taken}"), "x".repeat(64));
     for (options, code, problem) in [
         (&["-l", &taken][..], 111, "cannot listen on"),
         (&["-l", &free, &gearman], 111, "cannot listen on"),
         (&["-l", &taken, "--relay"], 111, "cannot listen on"),
+        (&["-l", &unresolvable, "--relay"], 75, "lookup"),
         (&["-l", &free, "--access", "/nowhere/access"], 1, "/nowhere/access"),
         (&["-l", &free, "--tubes", "/nowhere/tubes"], 1, "/nowhere/tubes"),
         (&["-l", &free, "--http=0.0.0.0:0"], 1, "needs a token"),
