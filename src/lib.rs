@@ -25,7 +25,7 @@ pub use client::{Client, ClientError, Closer, PutResult, PutTags, Reply, Reserve
 #[cfg(feature = "tls")]
 pub use client::{ClientTls, ClientTlsFiles};
 pub use engine::State as JobState;
-pub use protocol::{ProtocolSettings, Wire};
+pub use protocol::{beanstalk::Extensions, http::HttpSettings, ProtocolSettings, Wire};
 pub use server::{JobInfo, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
 pub use settings::config::{Address, Config, Keepalive, TlsFiles};
 #[doc(hidden)]

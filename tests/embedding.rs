@@ -8,8 +8,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use beanpole::internals::protocol::Wire;
-use beanpole::{Address, Client, ClientError, Config, JobState, JobTotals, PutResult, PutTags, Server, WaitResult};
+use beanpole::{
+    Address, Client, ClientError, Config, Extensions, HttpSettings, JobState, JobTotals, PutResult, PutTags, Server,
+    WaitResult, Wire,
+};
 
 fn socket(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("beanpole-embedding-{name}-{}", std::process::id()));
@@ -280,8 +282,25 @@ fn failed_starts_return_the_program_s_exit_code() {
     // RFC 5737 reserves this address for documentation, so no machine uses it.
     let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
     assert_eq!(code(Config::embedded().with(|config| config.listen = vec![elsewhere])), 75);
+    let unresolvable = Address::Tcp(Some("x".repeat(64)), None);
+    assert_eq!(code(Config::embedded().with(|config| config.listen = vec![unresolvable])), 75);
     assert_eq!(code(Config::embedded().with(|config| config.user = Some("no-such-user".to_owned()))), 33);
     assert_eq!(code(Config::embedded().with(|config| config.log_folder = Some("/proc/nothing/log".into()))), 10);
+}
+
+/// A program can change each setting without naming a hidden module.
+#[test]
+fn protocol_settings_have_public_types() {
+    let http: HttpSettings = Config::default().protocols.http;
+    assert!(!http.admin && http.metrics_tubes == 1000);
+    assert_eq!(Extensions::from_list("idp,nosuch"), Err("nosuch"));
+    let server = Server::with(Config::embedded().with(|config| {
+        config.protocols.extensions = Extensions::from_list("idp").expect("an extension");
+        config.protocols.http.admin = true;
+    }));
+    let server = server.unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    assert_eq!(client.extensions().unwrap(), ["idp"]);
 }
 
 #[test]

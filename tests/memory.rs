@@ -139,7 +139,7 @@ fn has_read(stream: &TcpStream) -> bool {
 // Tests promise P21 of beanpole-promises(7).
 #[test]
 fn every_input_is_charged_as_it_arrives() {
-    for wire in Wire::ALL {
+    for wire in [Wire::Beanstalk, Wire::Gearman, Wire::Workq, Wire::Http] {
         for input in inputs(wire) {
             let what = format!("{}: {}", wire.name(), input.name);
             let daemon = start();

@@ -14,6 +14,8 @@ mod creation;
 mod documents;
 #[path = "tidy/imports.rs"]
 mod imports;
+#[path = "tidy/library.rs"]
+mod library;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/owners.rs"]

@@ -11,6 +11,7 @@ use super::storage::{LogFile, Storage};
 
 /// The policy for syncing the log to disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum SyncMode {
     /// Syncs before sending a reply that acknowledges a change.
     Always,

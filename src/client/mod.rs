@@ -137,7 +137,7 @@ impl Client {
     }
 
     /// Puts a job with tags. Check first that [`Client::extensions`] contains the names of the tags: a server that does
-    /// not support tags interprets the body as commands.
+    /// not support tags interprets the body as commands. Fails like `put`, and with `BAD_FORMAT` for invalid tags.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

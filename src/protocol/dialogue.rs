@@ -57,6 +57,7 @@ macro_rules! for_each_protocol {
 }
 
 impl Wire {
+    #[doc(hidden)]
     pub fn reserve_policy(self) -> ReservePolicy {
         match self {
             Wire::Beanstalk | Wire::Http => ReservePolicy::PerConnection,
@@ -68,14 +69,14 @@ impl Wire {
     /// Returns a function that computes how many reply bytes the next TLS record contains. Each Gearman packet gets its
     /// own record, because some Gearman libraries process a second packet of a record only when more data arrives.
     #[cfg(feature = "tls")]
-    pub fn unit(self) -> fn(&[u8]) -> usize {
+    pub(crate) fn unit(self) -> fn(&[u8]) -> usize {
         match self {
             Wire::Gearman => gearman::packet_length,
             Wire::Beanstalk | Wire::Workq | Wire::Http => <[u8]>::len,
         }
     }
 
-    pub fn too_many_connections(self) -> &'static [u8] {
+    pub(crate) fn too_many_connections(self) -> &'static [u8] {
         match self {
             Wire::Beanstalk => beanstalk::TOO_MANY_CONNECTIONS,
             Wire::Gearman => gearman::TOO_MANY_CONNECTIONS,

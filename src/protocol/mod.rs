@@ -59,7 +59,7 @@ pub enum Wire {
 }
 
 impl Wire {
-    pub const ALL: [Wire; 4] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq, Wire::Http];
+    pub(crate) const ALL: [Wire; 4] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq, Wire::Http];
 
     /// Returns the name of the protocol in lowercase.
     pub fn name(self) -> &'static str {

@@ -7,7 +7,16 @@ use crate::shims::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 pub use beanpole::internals::binlog::Required;
 use beanpole::internals::engine::Time;
-pub use beanpole::SyncMode;
+
+/// The variants of `beanpole::SyncMode`. Only the crate itself can match that type exhaustively, because it is
+/// `#[non_exhaustive]`.
+#[allow(dead_code)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncMode {
+    Always,
+    Every(u64),
+    Never,
+}
 
 /// A stub of the journal. It stores only the position after the last appended record, and the positions for which
 /// replies must wait.

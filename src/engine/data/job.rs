@@ -81,16 +81,17 @@ impl State {
     pub const LISTED: [State; 6] =
         [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Held, State::Scheduled];
 
+    /// Returns the name of the state in lowercase.
     pub fn word(self) -> &'static str {
         ["ready", "delayed", "reserved", "buried", "held", "scheduled", "finished"][self as usize]
     }
 
-    pub fn named(word: &[u8]) -> Option<State> {
+    pub(crate) fn named(word: &[u8]) -> Option<State> {
         State::LISTED.into_iter().find(|state| state.word().as_bytes() == word)
     }
 
     /// Returns the state after `cause`, or `None` if `cause` is not possible in this state.
-    pub const fn after(self, cause: Cause) -> Option<State> {
+    pub(crate) const fn after(self, cause: Cause) -> Option<State> {
         use State::*;
         match (cause, self) {
             (Cause::Reserve, Ready) => Some(Reserved),

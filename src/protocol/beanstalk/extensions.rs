@@ -44,14 +44,17 @@ table! {
     History("history"),
 }
 
+/// A set of extensions of the beanstalk protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions(u32);
 
 impl Extensions {
+    /// All extensions of this version.
     pub const ALL: Extensions = Extensions((1 << EXTENSIONS.len()) - 1);
+    /// No extensions, as in beanstalkd.
     pub const NONE: Extensions = Extensions(0);
 
-    /// Words are separated by commas. Fails with the first unknown word.
+    /// Parses words such as `idp,ttl`, which beanpole-beanstalk(7) lists. Fails with the first unknown word.
     pub fn from_list(list: &str) -> Result<Extensions, &str> {
         let mut words = list.split(',').filter(|word| !word.is_empty());
         words.try_fold(Extensions::NONE, |chosen, word| {
@@ -60,17 +63,16 @@ impl Extensions {
     }
 
     #[must_use]
-    pub const fn with(self, extension: Extension) -> Extensions {
+    pub(crate) const fn with(self, extension: Extension) -> Extensions {
         Extensions(self.0 | 1 << extension as u32)
     }
 
-    pub const fn has(self, extension: Extension) -> bool {
+    pub(crate) const fn has(self, extension: Extension) -> bool {
         self.0 & 1 << extension as u32 != 0
     }
 
-    pub fn words(self) -> String {
-        let on = EXTENSIONS.iter().filter(|(extension, _)| self.has(*extension));
-        on.map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
+    pub(crate) fn words(self) -> String {
+        EXTENSIONS.iter().filter_map(|(one, word)| self.has(*one).then_some(*word)).collect::<Vec<_>>().join(" ")
     }
 }
 

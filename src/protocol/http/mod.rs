@@ -30,11 +30,11 @@ pub struct HttpSettings {
     /// Accepted names in the `Host` header, in addition to IP addresses and `localhost`.
     pub hosts: Vec<String>,
     /// The digest of the token that clients must send, or `None` if no token is required.
-    pub token: Option<Digest>,
+    pub(crate) token: Option<Digest>,
     /// The maximum number of tubes in the metrics.
     pub metrics_tubes: usize,
     /// The protocols that the server offers. If they include Gearman, some metrics also appear under Gearman's names.
-    pub spoken: Vec<Wire>,
+    pub(crate) spoken: Vec<Wire>,
 }
 
 impl Default for HttpSettings {
