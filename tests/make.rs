@@ -395,6 +395,26 @@ fn all_checks_together_must_end_within_the_limit() {
     assert!(!well && output.contains("FAILED with status 7") && output.contains("==== ended after "), "{output}");
 }
 
+/// A defect of the package must fail the checks even if its message mentions the registry or the network.
+#[test]
+fn a_failed_publication_is_skipped_only_without_the_registry() {
+    let folder = Folder::new();
+    let tree = folder.file("tree");
+    [".ci", "Cargo.toml"].into_iter().for_each(|name| copy(name, &tree.join(name)));
+    let rust = r#"[ "$1 $2" != "toolchain list" ] || sed -n 's/^rust-version = "\(.*\)"/\1-x/p' Cargo.toml"#;
+    for (failing, passes, is_skipped) in
+        [("", true, false), ("update", true, true), ("publish", false, false), ("package update", false, false)]
+    {
+        let problem = "the registry index and the network do not accept this package";
+        let cargo = format!("case ' {failing} ' in *\" $1 \"*) echo '{problem}' >&2; exit 101 ;; esac");
+        let mut tools = vec![("rustup", rust), ("id", "echo 1000"), ("cargo", cargo.as_str())];
+        tools.extend(["make", "cargo-deny", "mandoc", "shellcheck", "valgrind"].map(|name| (name, "exit 0")));
+        let (well, output) = faked(Command::new("bash").arg(tree.join(".ci/run")), &folder.file(""), &tools);
+        assert_eq!((well, output.contains("skipped: cargo publish")), (passes, is_skipped), "{failing}: {output}");
+        assert_eq!(output.contains("==== crate: FAILED with status 101"), !passes, "{failing}: {output}");
+    }
+}
+
 #[test]
 fn go_examples_are_skipped_only_if_no_proxy_can_be_reached() {
     let folder = Folder::new();
