@@ -3,6 +3,7 @@
 // Arguments: the program, the browser, and optionally a directory for screenshots.
 'use strict';
 const assert = require('node:assert');
+const fs = require('node:fs');
 const { spawn } = require('node:child_process');
 const http = require('node:http');
 const net = require('node:net');
@@ -858,33 +859,142 @@ async function many(browser) {
   server.child.kill();
 }
 
+/** The color of the page around the cards, in each color scheme. */
+const BACKGROUNDS = { light: [0xf6, 0xf7, 0xf4], dark: [0x14, 0x18, 0x15] };
+/** Device pixels per CSS pixel of the pictures. With two, the strokes of letters in every font fully cover some pixels. */
+const SCALE = 2;
+/** The width of the margin, in CSS pixels, that must be empty on both sides of a picture. */
+const MARGIN = 8;
+
+/** Returns the boxes of all controls and of all visible words. `owner` is the number of the control that contains a word. */
+const boxesOf = (page) => page.evaluate(() => {
+  const all = [...document.querySelectorAll('button, input, select, textarea, summary')].filter((one) => one.checkVisibility());
+  const place = (box) => [box.left + scrollX, box.top + scrollY, box.right + scrollX, box.bottom + scrollY].map(Math.round);
+  const boxes = all.map((one, owner) => ({ owner, isControl: true, text: one.localName + ' ' + one.id + one.textContent, box: place(one.getBoundingClientRect()) }));
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode, parent = text.parentElement, range = document.createRange(), frame = parent.closest('pre');
+    if (!parent.checkVisibility() || parent.closest('script, option, textarea')) continue;
+    for (const word of text.data.matchAll(/\S*[\p{L}\p{N}]\S*/gu)) {
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      for (const box of range.getClientRects()) {
+        if (box.width < 2 || box.height < 2 || (frame && box.bottom > frame.getBoundingClientRect().bottom)) continue;
+        boxes.push({ owner: all.indexOf(parent.closest('button, summary')), isDisabled: Boolean(parent.closest(':disabled')), text: word[0], box: place(box) });
+      }
+    }
+  }
+  return boxes;
+});
+
+/** Returns the pairs of boxes that overlap. Ignores the top and the bottom of a word, where the boxes of some fonts overlap. */
+function overlaps(boxes) {
+  const cores = boxes.map((one) => {
+    const [left, top, right, bottom] = one.box, cut = one.isControl ? 0 : (bottom - top) * 0.2;
+    return { ...one, box: [left, top + cut, right, bottom - cut] };
+  });
+  const meet = (one, other) => [0, 1].every((axis) => Math.min(one.box[axis + 2], other.box[axis + 2]) - Math.max(one.box[axis], other.box[axis]) > 1);
+  const isInside = (one, other) => one.owner === other.owner && one.isControl !== other.isControl;
+  return cores.flatMap((one, at) => cores.slice(at + 1).filter((other) => meet(one, other) && !isInside(one, other)).map((other) => 'overlap: ' + one.text + ' and ' + other.text));
+}
+
+/** Returns the problems of a picture: its margins must have the color `back`, and each word needs a contrast of 4.5. Runs in the page `lens`. */
+const examine = (lens, png, boxes, back, width) => lens.evaluate(async ({ data, boxes, back, width, scale, margin }) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const image = await createImageBitmap(new Blob([bytes], { type: 'image/png' }));
+  const canvas = Object.assign(document.createElement('canvas'), { width: image.width, height: image.height });
+  const context = canvas.getContext('2d', { willReadFrequently: true });
+  context.drawImage(image, 0, 0);
+  const pixels = context.getImageData(0, 0, image.width, image.height).data;
+  const at = (x, y) => pixels.subarray((y * image.width + x) * 4, (y * image.width + x) * 4 + 3);
+  const problems = image.width === width * scale ? [] : ['width: ' + image.width / scale + ' px in ' + width];
+  const wrong = (x, y) => at(x, y).some((part, which) => Math.abs(part - back[which]) > 4);
+  for (const [side, from] of [['left', 0], ['right', image.width - margin * scale]]) {
+    let first = -1;
+    for (let y = 0; y < image.height && first < 0; y += 1) for (let x = from; x < from + margin * scale && first < 0; x += 1) if (wrong(x, y)) first = y;
+    if (first >= 0) problems.push('margin: the ' + side + ' margin is not empty ' + first / scale + ' px below the top');
+  }
+  const light = (color) => color.map((part) => part / 255).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, which) => sum + part * [0.2126, 0.7152, 0.0722][which], 0.05);
+  for (const { text, box, isControl, isDisabled } of boxes) {
+    if (isControl || isDisabled) continue;
+    const [left, top, right, bottom] = box.map((edge) => edge * scale), counts = new Map();
+    for (let y = Math.max(0, top); y < Math.min(bottom, image.height); y += 1) for (let x = Math.max(0, left); x < Math.min(right, image.width); x += 1) {
+      const [red, green, blue] = at(x, y), color = (red << 16) | (green << 8) | blue;
+      counts.set(color, (counts.get(color) || 0) + 1);
+    }
+    // The background has most of the pixels, and the word has some pixels whose color is not mixed with the background.
+    const colors = [...counts].map(([color, count]) => ({ light: light([color >> 16, (color >> 8) & 255, color & 255]), count })).sort((one, other) => other.count - one.count);
+    const ground = colors.length ? colors[0].light : 1, contrast = (one) => Math.max(one.light, ground) / Math.min(one.light, ground);
+    const clear = colors.filter((one) => contrast(one) >= 4.5).reduce((sum, one) => sum + one.count, 0);
+    if (clear < 2) problems.push('contrast: ' + Math.max(0, ...colors.map(contrast)).toFixed(1) + ' of ' + text);
+  }
+  return problems;
+}, { data: png.toString('base64'), boxes, back, width, scale: SCALE, margin: MARGIN });
+
+/** Takes a picture of the whole page and returns its problems. Repeats this if the page has changed meanwhile. */
+async function inspect(page, lens, scheme, name) {
+  for (let tries = 0; tries < 50; tries += 1) {
+    const boxes = await boxesOf(page), png = await page.screenshot({ fullPage: true, animations: 'disabled' });
+    if (JSON.stringify(boxes) !== JSON.stringify(await boxesOf(page))) continue;
+    if (pictures && name) fs.writeFileSync(pictures + '/' + name + '.png', png);
+    assert.ok(boxes.filter((one) => !one.isControl).length > 20, 'a page without text');
+    return [...overlaps(boxes), ...await examine(lens, png, boxes, BACKGROUNDS[scheme], page.viewportSize().width)];
+  }
+  throw new Error('the page does not stop changing: ' + name);
+}
+
+/** Each check of the pictures must detect a defect. */
+async function defects(browser, lens, web) {
+  const page = await open(browser, { viewport: { width: 320, height: 640 }, deviceScaleFactor: SCALE, colorScheme: 'light' });
+  await page.goto('http://127.0.0.1:' + web + '/');
+  await until(async () => (await names(page)).includes('mail'), true);
+  for (const [part, style, problem] of [['h1', { color: '#bbb' }, /^contrast: /], ['body', { background: '#fff' }, /^margin: the left/], ['h1', { position: 'relative', left: '-14px' }, /^margin: the left/],
+    ['#sum', { position: 'absolute', left: '0', width: '318px', textAlign: 'right', background: '#ddd' }, /^margin: the right/], ['body', { width: '330px' }, /^width: /],
+    ['nav', { position: 'absolute', top: '1rem', left: '1rem' }, /^overlap: /]]) {
+    await page.evaluate(([of, to]) => Object.assign(document.querySelector(of).style, to), [part, style]);
+    const problems = await inspect(page, lens, 'light');
+    assert.ok(problems.some((one) => problem.test(one)), problem + ': ' + problems);
+    await page.evaluate((of) => document.querySelector(of).removeAttribute('style'), part);
+  }
+  await page.close();
+}
+
+/** Every view is checked as a picture at five widths, in light and dark mode. */
 async function forms(browser, web) {
+  const lens = await browser.newPage();
+  await defects(browser, lens, web);
   for (const scheme of ['light', 'dark']) {
-    for (const [width, height] of [[320, 640], [768, 1024], [1440, 900]]) {
-      const page = await open(browser, { viewport: { width, height }, colorScheme: scheme });
+    for (const [width, height] of [[320, 640], [480, 800], [768, 1024], [1024, 768], [1440, 900]]) {
+      const page = await open(browser, { viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: SCALE });
+      const check = async (view) => {
+        await isWithin(page, view + ', ' + scheme + ' ' + width);
+        assert.deepStrictEqual(await inspect(page, lens, scheme, scheme + '-' + width + '-' + view), [], view + ', ' + scheme + ' ' + width);
+      };
       await page.goto('http://127.0.0.1:' + web + '/');
       await until(async () => (await names(page)).includes('mail'), true);
-      await isWithin(page, scheme + ' ' + width);
-      await picture(page, scheme + '-' + width);
+      await page.locator('#overview').waitFor();
+      await check('tubes');
       for (const view of ['workers', 'schedules', 'history', 'failed']) {
         await page.locator('#to-' + view).click();
         await until(async () => (await page.locator('#heads th').count()) > 3 && (await page.locator('#view').getAttribute('aria-label')).toLowerCase() === view, true);
-        await isWithin(page, view + ', ' + scheme + ' ' + width);
-        await picture(page, scheme + '-' + width + '-' + view);
+        await check(view);
       }
+      await page.locator('#rows th.name a').first().click();
+      await page.locator('#group-jobs th.name').first().waitFor();
+      await check('group');
+      await page.evaluate(() => { location.hash = '#job/1'; });
+      await page.locator('#one pre').waitFor();
+      await check('job');
       await page.locator('#to-tubes').click();
       await page.getByRole('button', { name: 'mail', exact: true }).click();
       await page.locator('#peeks pre').first().waitFor();
       await page.locator('summary').last().click();
-      await isWithin(page, 'a tube, ' + scheme + ' ' + width);
-      await picture(page, scheme + '-' + width + '-tube');
-      const [back, text] = await page.evaluate(() => { const style = getComputedStyle(document.body); return [style.backgroundColor, style.color]; });
-      const light = (colour) => colour.match(/\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) > 380;
-      assert.strictEqual(light(back), scheme === 'light');
-      assert.notStrictEqual(light(back), light(text));
+      await check('tube');
       await page.close();
     }
   }
+  await lens.close();
 }
 
 async function refusals(web) {
