@@ -44,7 +44,7 @@ pub struct Retired {
     /// The log must be durable up to this position before the segment is removed. 0 if an earlier process wrote the
     /// segment. Such a segment might not be synced.
     pub after: u64,
-    /// A damaged segment is moved to a subdirectory instead of being removed.
+    /// A damaged or foreign segment is moved to a subdirectory instead of being removed.
     pub damaged: bool,
 }
 

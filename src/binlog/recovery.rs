@@ -70,6 +70,8 @@ pub fn open(
     if settings.strict && !reading.report.problems.is_empty() {
         return Err(OpenError::Damaged(reading.report.problems));
     }
+    // The log must not continue in a foreign file.
+    reading.next = reading.next.filter(|next| !survey.foreign.contains(next));
     let repaired = repair(&*storage, &survey, &mut reading);
     // The time must not be before the latest time in the log: a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
@@ -142,8 +144,7 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
 fn repair(storage: &dyn Storage, survey: &Survey, reading: &mut Reading) -> Result<(), OpenError> {
     for (link, length) in reading.lengths() {
         let (number, name) = (link.number, segment_name(link.number));
-        let found = reading.journal.segment(number);
-        let (end, is_damaged) = found.map_or((length, false), |segment| (segment.bytes, segment.damaged));
+        let (end, is_damaged) = reading.journal.segment(number).map_or((length, false), |it| (it.bytes, it.damaged));
         let file = in_file(&name, storage.open(&name))?;
         // An interrupted write may have left only one copy of the header intact. Restore the other copy: once later
         // records are synced, a missing copy would count as damage.
@@ -161,25 +162,25 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &mut Reading) -> Resu
     let behind = reading.chain[reading.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number);
     let mut behind: Vec<u64> = behind.chain(unused).collect();
     behind.sort_unstable();
-    for &number in behind.iter().rev() {
+    for &number in survey.foreign.iter().chain(behind.iter().rev()) {
         let (name, is_next) = (segment_name(number), Some(number) == reading.next);
         let stale = reading.stale.iter().find(|link| link.number == number).copied();
-        let is_damaged = stale.is_some_and(|link| reading.has_gap(&link));
+        let is_foreign = survey.foreign.contains(&number);
+        let is_evidence = is_foreign || stale.is_some_and(|link| reading.has_gap(&link));
         let removed = match is_next {
-            _ if is_damaged => set_aside(storage, &name),
+            _ if is_evidence => set_aside(storage, &name),
             true => storage.open(&name).and_then(|file| wipe(storage, &name, &*file, 0).and_then(|()| file.sync())),
             false => remove_unsynced(storage, &name),
         };
-        let is_obsolete = !is_next && (survey.unused.contains(&number) || stale.is_some());
+        let is_obsolete = !is_next && (is_foreign || survey.unused.contains(&number) || stale.is_some());
         match removed {
             Err(error) if is_obsolete && !is_bad_disk(&error) => {
-                reading.journal.found_stuck(number, in_file(&name, storage.length(&name))?, is_damaged);
+                reading.journal.found_stuck(number, in_file(&name, storage.length(&name))?, is_evidence);
             }
             removed => in_file(&name, removed)?,
         }
     }
-    let mut foreign = survey.foreign.iter().map(|number| segment_name(*number));
-    foreign.try_for_each(|name| in_file(&name, set_aside(storage, &name)))
+    Ok(())
 }
 
 fn continues_in(journal: &Journal, end: LogLocation, next: Option<u64>) -> Option<u64> {

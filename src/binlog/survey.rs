@@ -37,7 +37,7 @@ impl Survey {
         let numbers = names.iter().filter_map(|name| segment_number(name));
         let found = numbers.map(|number| Ok((number, read_header(storage, number)?)));
         let mut links: BTreeMap<_, _> = found.collect::<Result<_, OpenError>>()?;
-        let mut survey = Survey { log_id: common_log(&links), ..Survey::default() };
+        let mut survey = Survey { log_id: common_log(storage, &links), ..Survey::default() };
         let log_id = survey.log_id;
         let is_ours = |link: &SegmentLink| {
             link.header.is_none_or(|header| Some(header.log_id) == log_id && header.segment == link.number)
@@ -48,10 +48,7 @@ impl Survey {
         for number in links.keys().copied().filter(|number| Some(*number) > newest).collect::<Vec<_>>() {
             let name = segment_name(number);
             match for_each_used(storage, &name, HEADER as u64, &mut |_, _| Ok(false)) {
-                Ok(true) => {
-                    links.remove(&number);
-                    survey.unused.push(number);
-                }
+                Ok(true) => survey.unused.extend(links.remove(&number).map(|link| link.number)),
                 Err(error) if !is_bad_disk(&error) => return Err(OpenError::File(name, error)),
                 _ => {}
             }
@@ -102,13 +99,15 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
     Ok(SegmentLink { number, length: Some(length), header: beginning.header(), whole, limit: None })
 }
 
-/// Returns the ID of the log to which most segments belong. In a tie, the log of the newest segment wins.
-fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
-    let mut counts = HashMap::<u64, (usize, u64)>::new();
+/// Returns the ID of the log to which most segments belong. In a tie, the log of the newest segment wins. Foreign files
+/// that cannot be moved must not win when the log has fewer segments, so a log without writable segments always loses.
+fn common_log(storage: &dyn Storage, links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
+    let mut counts = HashMap::<u64, (bool, usize, u64)>::new();
     for link in links.values() {
         if let Some(header) = link.header.filter(|header| header.segment == link.number) {
             let count = counts.entry(header.log_id).or_default();
-            *count = (count.0 + 1, link.number);
+            let is_writable = count.0 || storage.open(&segment_name(link.number)).is_ok();
+            *count = (is_writable, count.1 + 1, link.number);
         }
     }
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log_id, _)| log_id)

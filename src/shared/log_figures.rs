@@ -32,7 +32,7 @@ pub struct LogFigures {
     pub skipped: u64,
     /// Segments that disappeared while the server was running.
     pub lost: u64,
-    /// Unneeded segments that could not be removed.
+    /// Unneeded and foreign segments that could not be removed or moved.
     pub stuck: u64,
     /// The size of a full segment in bytes.
     pub segment_size: u64,

@@ -9,7 +9,7 @@ use beanpole::internals::engine::{Body, CompletionPolicy, JobId, JobOptions, New
 
 use crate::disk::{Disk, Operation, EIO, ENOSPC};
 use crate::driver::{dawn, settings, start, Life};
-use crate::format::HEADER;
+use crate::format::{header, Segment, HEADER};
 
 fn life(disk: &Disk, segment: u64) -> Life {
     let mut life = Life::begin(disk.clone(), settings(segment, SyncMode::Always), dawn(), 1).expect("a log");
@@ -145,6 +145,50 @@ fn an_unremovable_file_without_a_header_does_not_prevent_the_start() {
     put_and_delete(&mut life, 100);
     let (engine, ..) = start(&disk.kill(1), settings(4096, SyncMode::Always), dawn()).expect("a log");
     assert_eq!((life.access.0.borrow().0.stats().stuck, engine.stats().jobs.all()), (1, 0));
+}
+
+/// The files must not be mistaken for the log even when the log has fewer segments than there are foreign files.
+#[test]
+fn immovable_foreign_segments_are_ignored_and_reported() {
+    let how = settings(512, SyncMode::Always);
+    let mut disk = Disk::new(1);
+    let mut first = life(&disk, 512);
+    keep(&mut first);
+    first.settle();
+    let newest = first.access.0.borrow().0.stats().current;
+    disk = disk.kill(1);
+    let foreign: Vec<u64> = (newest + 10..newest + 16).collect();
+    let name = |number: u64| format!("segment.{number:010}");
+    for &number in &foreign {
+        disk.put_file(&name(number), header(Segment { log: 77, number }, [0, 0, 1, 0, 0, 10]));
+        disk.keep(&name(number));
+    }
+    let expected: Vec<String> =
+        foreign.iter().map(|it| format!("{}: it does not belong to this log", name(*it))).collect();
+    let mut jobs = 40;
+    for round in 0..3 {
+        let mut life = Life::begin(disk.clone(), how, dawn(), 1).unwrap_or_else(|error| panic!("{round}: {error}"));
+        let stats = |life: &Life| life.access.0.borrow().0.stats();
+        assert_eq!((&life.report.problems, stats(&life).stuck), (&expected, 6), "round {round}");
+        assert_eq!(life.model.ids().len(), jobs, "round {round}");
+        life.model.ids().into_iter().skip(1).for_each(|id| life.delete(id));
+        put_and_delete(&mut life, 100);
+        life.settle();
+        jobs = 1;
+        assert!(stats(&life).current > newest + 16 && stats(&life).stuck == 6, "a name must not be reused");
+        assert!(foreign.iter().all(|number| disk.names().contains(&name(*number))));
+        let own = disk.names().iter().filter(|name| name.starts_with("segment.")).count() - foreign.len();
+        assert!(own < foreign.len(), "round {round}: the log has {own} segments");
+        if round == 2 {
+            disk.heal();
+            life.settle();
+            assert_eq!(stats(&life).stuck, 0);
+            assert!(foreign.iter().all(|number| disk.names().contains(&format!("damaged/{}", name(*number)))));
+        }
+        disk = disk.kill(round);
+    }
+    let (engine, _, _, report) = start(&disk, how, dawn()).expect("a log");
+    assert_eq!((engine.stats().jobs.all(), report.problems), (1, vec![]));
 }
 
 #[test]

@@ -70,7 +70,7 @@ struct State {
     capacity: u64,
     faults: Vec<Fault>,
     /// The file that can be neither opened for writing nor removed.
-    immutable: Option<String>,
+    immutable: Vec<String>,
     operations: u64,
     /// The number of the operation at which the disk stops.
     crash_at: u64,
@@ -177,7 +177,7 @@ impl Disk {
             removed: None,
             capacity: u64::MAX,
             faults: Vec::new(),
-            immutable: None,
+            immutable: Vec::new(),
             operations: 0,
             crash_at: u64::MAX,
             crashed: false,
@@ -261,16 +261,16 @@ impl Disk {
         self.0.lock().clock.1 = length;
     }
 
-    /// Makes the file `name` immutable: it can be read, but neither opened for writing nor removed.
+    /// Makes the file `name` immutable: it can be read, but neither opened for writing nor renamed nor removed.
     #[allow(dead_code)] // used only by tests/crash.rs
     pub fn keep(&self, name: &str) {
-        self.0.lock().immutable = Some(name.to_owned());
+        self.0.lock().immutable.push(name.to_owned());
     }
 
     pub fn heal(&self) {
         let mut state = self.0.lock();
         state.faults.clear();
-        state.immutable = None;
+        state.immutable.clear();
     }
 
     pub fn set_capacity(&self, capacity: u64) {
@@ -338,7 +338,7 @@ impl State {
     }
 
     fn check_immutable(&self, name: &str) -> io::Result<()> {
-        if self.immutable.as_deref() == Some(name) {
+        if self.immutable.iter().any(|immutable| immutable == name) {
             return Err(io::Error::from_raw_os_error(EPERM));
         }
         Ok(())
@@ -496,6 +496,7 @@ impl Storage for Disk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.0.lock();
         state.operation(Operation::Rename).map_err(|(error, _)| error)?;
+        state.check_immutable(from)?;
         let number = state.names.remove(from).ok_or_else(missing)?;
         let replaced = state.names.insert(to.to_owned(), number);
         assert_eq!(replaced, None, "{to} already exists");

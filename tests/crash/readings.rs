@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use beanpole::internals::binlog::{back_up, inspect, open, Inspection, LogFile, Storage, SyncMode};
+use beanpole::internals::engine::Span;
 
 use crate::disk::{Disk, EIO};
 use crate::driver::{dawn, engine, settings, start, Life};
@@ -271,6 +272,37 @@ fn a_log_continues_in_the_announced_segment() {
         assert_eq!(report.problems, if is_there { vec![] } else { vec![missing] });
         assert_eq!((engine.jobs().count(), journal.stats().current), (1, 2));
         assert_eq!(disk.bytes(&name(1)), first, "the unused end must be truncated");
+    }
+}
+
+/// The announced segment is missing, and a foreign file has its name.
+#[test]
+fn a_log_does_not_continue_in_a_foreign_segment() {
+    for (is_kept, rest) in [(true, 0), (true, 9000), (false, 0), (false, 9000)] {
+        let mut first = begin(1, 0, (0, 0));
+        put(&mut first, 1, 1);
+        let mut second = begin(2, first.len() as u64, (1, first.len() as u64));
+        put(&mut second, 2, 2);
+        push(&mut second, 2, b'N', &3u64.to_le_bytes());
+        second.extend(vec![0; rest]);
+        let foreign = header(Segment { log: LOG + 1, number: 3 }, [0, 0, 1, 0, 0, 10]);
+        let disk = disk(&[(1, first), (2, second), (3, foreign.clone())]);
+        if is_kept {
+            disk.keep(&name(3));
+        }
+        let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), dawn(), 1).expect("a log");
+        let problem = format!("{}: it does not belong to this log", name(3));
+        assert_eq!(life.report.problems, std::slice::from_ref(&problem));
+        let client = life.first_client();
+        for _ in 0..200 {
+            life.put(client, b"default", 1, Span::ZERO).expect("space for a job");
+        }
+        life.settle();
+        assert_eq!(life.access.0.borrow().0.stats().stuck, u64::from(is_kept));
+        let file = if is_kept { name(3) } else { format!("damaged/{}", name(3)) };
+        assert_eq!(disk.bytes(&file), foreign);
+        let found = look(&disk.kill(1)).report;
+        assert_eq!((found.problems, found.progress.jobs), (if is_kept { vec![problem] } else { vec![] }, 202));
     }
 }
 
