@@ -130,10 +130,9 @@ impl<'a> Reading<'a> {
     /// Records of unneeded segments must not be applied: the records that reverse them may be in removed segments.
     fn drop_stale(&mut self) {
         // A single segment is always needed.
-        if self.chain.len() < 2 {
-            return;
+        if self.chain.len() > 1 {
+            self.oldest = self.claims().oldest;
         }
-        self.oldest = self.claims().oldest;
         let needed = self.chain.partition_point(|link| link.number < self.oldest);
         self.stale.extend(self.chain.drain(..needed).filter(|link| link.length.is_some()));
         if let [first, .., last] = &self.stale[..] {

@@ -34,8 +34,7 @@ pub struct Survey {
 impl Survey {
     pub fn of(storage: &dyn Storage) -> Result<Survey, OpenError> {
         let names = storage.list().map_err(OpenError::Folder)?;
-        let numbers = names.iter().filter_map(|name| segment_number(name));
-        let found = numbers.map(|number| Ok((number, read_header(storage, number)?)));
+        let found = names.iter().filter_map(|name| segment_number(name)).map(|it| Ok((it, read_header(storage, it)?)));
         let mut links: BTreeMap<_, _> = found.collect::<Result<_, OpenError>>()?;
         let mut survey = Survey { log_id: common_log(storage, &links), ..Survey::default() };
         let log_id = survey.log_id;

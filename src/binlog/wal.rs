@@ -226,8 +226,7 @@ impl Wal {
             return self.fail(access, &not_found("the directory was removed or replaced under the server"));
         }
         let Ok(Some(names)) = self.storage.list_if_changed() else { return };
-        let lost = self.evacuate_missing(access, &names);
-        if lost.is_some_and(|lost| lost >= self.writer.lock().first_unsynced()) {
+        if self.evacuate_missing(access, &names).is_some_and(|lost| lost >= self.writer.lock().first_unsynced()) {
             self.fail(access, &not_found("a segment was removed under the server"));
         }
     }
@@ -270,12 +269,15 @@ impl Wal {
     /// Returns `true` if more work remains. On a full disk, a segment is created only if `try_full` is `true` or a
     /// segment was removed, because each attempt fills the disk.
     pub fn maintain(&self, access: &impl JournalAccess, try_full: bool) -> bool {
+        // A missing segment proves that the log was synced, unless another program has removed the segment.
+        if access.with(|journal, _| journal.must_remove()) {
+            self.check(access);
+        }
         let mut refusal = self.maintenance.lock();
         if self.is_failing() && !self.recover(access, &mut refusal) {
             return false;
         }
-        let removed = self.drop_retired(access);
-        if removed || try_full || !self.is_full() {
+        if self.drop_retired(access) || try_full || !self.is_full() {
             self.prepare(access);
         }
         self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use beanpole::internals::binlog::{back_up, inspect, Health, LogFile, Storage, SyncMode};
+use beanpole::internals::binlog::{back_up, inspect, Health, JournalAccess, LogFile, Storage, SyncMode};
 use beanpole::internals::engine::{Body, JobId, Kick, NewJob, Progress, Span};
 
 use crate::disk::{Disk, Operation, EIO};
@@ -220,6 +220,46 @@ fn a_power_cut_after_a_segment_was_removed_under_the_server_loses_no_other_segme
                 assert_eq!(missing, 0, "{mode:?}, round {rounds}, cut {seed}");
             }
             assert!(life.wal.sync(&life.access));
+        }
+    }
+}
+
+/// Before the server has detected that a segment was removed, it compacts the log, and the power fails.
+#[test]
+fn an_undetected_removal_of_a_segment_loses_no_other_segment() {
+    const SEGMENT: u64 = 4096;
+    for mode in [SyncMode::Always, SyncMode::Every(50), SyncMode::Never] {
+        for operations in 0..12 {
+            let disk = Disk::new(7);
+            let mut life = life(&disk, SEGMENT, mode);
+            let (mut ids, mut kept) = (vec![], vec![]);
+            while life.access.0.borrow().0.stats().current < 12 {
+                let id = put(&mut life, 300).expect("space for a job");
+                let segment = life.access.0.borrow().0.stats().current;
+                ids.push(id);
+                kept.extend((id % 4 == 0 && segment != 2).then_some(id));
+                assert!(bring(&life));
+            }
+            assert_eq!(life.access.0.borrow().0.stats().oldest, 1, "no segment may have been compacted");
+            let client = life.first_client();
+            life.access.with(|journal, engine| {
+                let mut deleted = ids.iter().filter(|id| *id % 4 != 0);
+                assert!(deleted.all(|id| engine.delete(client, JobId(*id), dawn())));
+                journal.append(engine)
+            });
+            life.wal.close(&life.access, life.now);
+            disk.remove(&segments(&disk)[1]).expect("a removal");
+            disk.crash_in(operations);
+            for _ in 0..4 {
+                life.wal.maintain(&life.access, true);
+                life.wal.write(&life.access);
+                life.wal.sync(&life.access);
+            }
+            for seed in 0..40 {
+                let (engine, ..) = start(&disk.power_cut(seed), settings(SEGMENT, mode), life.now).expect("a log");
+                let missing = kept.iter().filter(|id| engine.any_job(JobId(**id)).is_none()).count();
+                assert_eq!(missing, 0, "{mode:?}, {operations} operations, cut {seed}");
+            }
         }
     }
 }
