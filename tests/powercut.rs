@@ -40,6 +40,8 @@ mod restart;
 mod talk;
 #[path = "powercut/trace.rs"]
 mod trace;
+#[path = "powercut/web.rs"]
+mod web;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ use crate::change::{Body, Change, Wire};
 use crate::lanes::Promise;
 use crate::reference::State;
 use crate::talk::*;
+use crate::web;
 
 /// A time to run or time to live, in seconds, that is longer than any history.
 pub const LONG: u64 = 3600;
@@ -36,6 +37,14 @@ pub enum Act {
     Bury {
         key: String,
         pri: u32,
+    },
+    /// Buries a reserved job like an import: sets the delay that the job shows and, if `from` is not empty, marks the
+    /// job as a dead letter of this tube.
+    BuryAs {
+        key: String,
+        pri: u32,
+        delay: u64,
+        from: String,
     },
     Revoke {
         key: String,
@@ -74,13 +83,30 @@ pub enum Act {
         state: String,
         bound: u64,
     },
+    /// Deletes the jobs in a state, in all states (`tube`), or in all states except reserved (`free`).
     Flush {
         tube: String,
-        buried: bool,
+        states: String,
     },
     Set {
         tube: String,
         settings: String,
+    },
+    /// A beanstalk command that is sent as an HTTP request.
+    Web(Box<Act>),
+    /// Buries a job that no client has reserved (over HTTP).
+    BuryFree(String),
+    /// Moves a buried job to another tube, where it remains buried (over HTTP).
+    Shift {
+        key: String,
+        tube: String,
+    },
+    /// Applies a remedy (`kick`, `delete` or `move`) to the buried jobs that failed for this reason (over HTTP).
+    Sweep {
+        tube: String,
+        reason: String,
+        remedy: String,
+        to: String,
     },
     Submit {
         function: String,
@@ -143,7 +169,16 @@ impl Act {
             Act::Submit { .. } | Act::Grab | Act::Finish { .. } | Act::Cancel(_) => Wire::Gearman,
             Act::Add { .. } | Act::Lease { .. } | Act::Outcome { .. } | Act::Remove(_) => Wire::Workq,
             Act::Execute { .. } => Wire::Workq,
+            Act::Web(_) | Act::BuryFree(_) | Act::Shift { .. } | Act::Sweep { .. } => Wire::Http,
             _ => Wire::Beanstalk,
+        }
+    }
+
+    /// Returns `true` if the command affects several jobs of a tube.
+    pub fn is_for_tube(&self) -> bool {
+        match self {
+            Act::Web(act) => act.is_for_tube(),
+            _ => matches!(self, Act::Kick { .. } | Act::Flush { .. } | Act::MoveTube { .. } | Act::Sweep { .. }),
         }
     }
 
@@ -170,6 +205,7 @@ impl Act {
     /// Returns the guarantee that a successful reply gives.
     pub fn promise(&self, book: &Book) -> Promise {
         match (self, self.joins(book)) {
+            (Act::Web(act), _) => act.promise(book),
             (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
             (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
@@ -200,6 +236,10 @@ impl Act {
             Act::Delete(key) => format!("delete {key}\r\n").into_bytes(),
             Act::Release { key, pri, delay } => format!("release {key} {pri} {delay}\r\n").into_bytes(),
             Act::Bury { key, pri } => format!("bury {key} {pri}\r\n").into_bytes(),
+            Act::BuryAs { key, pri, delay, from } => {
+                let from = if from.is_empty() { String::new() } else { format!(" from:{from}") };
+                format!("bury {key} {pri} delay:{delay}{from}\r\n").into_bytes()
+            }
             Act::Revoke { key, pri } => format!("revoke {key} {pri}\r\n").into_bytes(),
             Act::Fail { key, pri, reason } => format!("fail {key} {pri} {}\r\n{reason}\r\n", reason.len()).into_bytes(),
             Act::Run { key, tube, idp } => {
@@ -214,9 +254,7 @@ impl Act {
             Act::MoveTube { from, to, state, bound } => {
                 format!("move-tube {from} {to} {state} {bound}\r\n").into_bytes()
             }
-            Act::Flush { tube, buried } => {
-                format!("flush-{} {tube}\r\n", if *buried { "buried" } else { "tube" }).into_bytes()
-            }
+            Act::Flush { tube, states } => format!("flush-{states} {tube}\r\n").into_bytes(),
             Act::Set { tube, settings } => {
                 format!("{}\r\n", format!("set-tube {tube} {settings}").trim_end()).into_bytes()
             }
@@ -238,6 +276,8 @@ impl Act {
                 data(format!("{word} {id} {}", result.length), result)
             }
             Act::Remove(id) => format!("delete {id}\r\n").into_bytes(),
+            Act::Web(act) => web::bytes(act),
+            Act::BuryFree(_) | Act::Shift { .. } | Act::Sweep { .. } => web::bytes(self),
             _ => self.gearman_bytes(),
         }
     }
@@ -272,8 +312,10 @@ impl Act {
     }
 
     pub fn read(&self, talk: &mut Talk) -> Result<Reply> {
-        match self.wire() {
-            Wire::Beanstalk => {
+        match (self.wire(), self) {
+            (Wire::Http, Act::Web(act)) => web::read(act, talk),
+            (Wire::Http, _) => web::read(self, talk),
+            (Wire::Beanstalk, _) => {
                 if matches!(self, Act::Put { .. } | Act::Kick { .. } | Act::Run { .. }) {
                     talk.line()?;
                 }
@@ -291,17 +333,15 @@ impl Act {
                 };
                 Ok(Reply { line, key })
             }
-            Wire::Gearman if matches!(self, Act::Cancel(_)) => {
-                Ok(Reply { line: talk.text_reply()?, key: String::new() })
-            }
-            Wire::Gearman => {
+            (Wire::Gearman, Act::Cancel(_)) => Ok(Reply { line: talk.text_reply()?, key: String::new() }),
+            (Wire::Gearman, _) => {
                 let (kind, arguments) = talk.reply_packet()?;
                 let named = matches!(kind, JOB_CREATED | JOB_ASSIGN);
                 let handle = String::from_utf8_lossy(&arguments[0]).into_owned();
                 let key = handle.rsplit(':').next().filter(|_| named).unwrap_or_default().to_owned();
                 Ok(Reply { line: format!("packet {kind}"), key })
             }
-            Wire::Workq => {
+            (Wire::Workq, _) => {
                 let line = talk.line()?;
                 let mut key = String::new();
                 if matches!(self, Act::Lease { .. }) && line == "+OK 1" {
@@ -334,6 +374,10 @@ impl Act {
                 vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
             }
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
+            Act::BuryAs { key: job, pri, delay, from } => vec![
+                Change::Bury { key: key(job), pri: *pri },
+                Change::Import { key: key(job), delay: *delay, from: from.clone() },
+            ],
             Act::Revoke { key: job, pri } => vec![
                 Change::Reason { key: key(job), reason: "revoked".to_owned() },
                 Change::Revoke { key: key(job), pri: *pri },
@@ -368,7 +412,8 @@ impl Act {
                 let job = Job::new(Wire::Workq, queue, body.clone(), 0, 0, LONG);
                 vec![Change::Put { key: key(id), job: Box::new(Job { max_fails: *max_fails, ..job }) }]
             }
-            _ => Vec::new(),
+            Act::Web(act) => act.expected(book),
+            _ => web::expected(self, book),
         }
     }
 
@@ -379,13 +424,16 @@ impl Act {
                 let (from, to) = (from.clone(), to.clone());
                 Change::MoveTube { from, to, state: state.clone(), bound: *bound }
             }
-            Act::Flush { tube, buried } => Change::Flush { tube: tube.clone(), buried: *buried },
+            Act::Flush { tube, states } => Change::Flush { tube: tube.clone(), states: states.clone() },
             _ => return None,
         })
     }
 
     /// Returns the changes that the reply confirms, or an error if the reply is wrong.
     pub fn changes(&self, book: &Book, reply: &Reply) -> std::result::Result<Vec<Change>, String> {
+        if let Act::Web(act) = self {
+            return act.changes(book, reply);
+        }
         let Reply { line, key } = reply;
         let joined = self.joins(book).map(|(key, job)| (key.clone(), job.volatile));
         let well = match (self, joined) {
@@ -434,7 +482,9 @@ impl Act {
                 self.expected(book).iter().for_each(|change| after.apply(change));
                 line == if after.state(key) == State::Buried { "BURIED" } else { "RELEASED 0" }
             }
-            (Act::Kick { tube, bound }, _) => *line == format!("KICKED {}", book.kicked(tube, *bound).len()),
+            (Act::Kick { .. } | Act::Sweep { .. }, _) => {
+                *line == format!("{} {}", self.word(), self.expected(book).len())
+            }
             _ => line.starts_with(self.word()),
         };
         if well {
@@ -444,18 +494,22 @@ impl Act {
         }
     }
 
-    fn word(&self) -> &'static str {
+    /// Returns the first word of the reply to a successful command.
+    pub fn word(&self) -> &'static str {
         match self {
+            Act::Put { .. } => "INSERTED ",
             Act::Reserve(_) => "RESERVED ",
             Act::Delete(_) => "DELETED",
             Act::Release { .. } => "RELEASED",
-            Act::Bury { .. } => "BURIED",
+            Act::Bury { .. } | Act::BuryAs { .. } | Act::BuryFree(_) => "BURIED",
             Act::Revoke { .. } => "REVOKED",
             Act::Cancel(_) => "OK",
-            Act::KickJob(_) => "KICKED",
+            Act::KickJob(_) | Act::Kick { .. } => "KICKED",
+            Act::Sweep { remedy, .. } if remedy == "kick" => "KICKED",
+            Act::Sweep { remedy, .. } if remedy == "delete" => "DELETED",
             Act::Touch(_) => "TOUCHED",
             Act::Pause { .. } => "PAUSED",
-            Act::Move { .. } | Act::MoveTube { .. } => "MOVED",
+            Act::Move { .. } | Act::MoveTube { .. } | Act::Shift { .. } | Act::Sweep { .. } => "MOVED",
             Act::Flush { .. } => "FLUSHED",
             Act::Set { .. } => "SET",
             Act::Finish { .. } => "packet 17",

@@ -142,6 +142,24 @@ impl Job {
     }
 }
 
+/// Returns the number of failed tries and the reason for the last failure, which the tags of an import contain.
+fn failures(tags: &str) -> (u8, Name) {
+    let value = |kind: &str| tags.split(' ').find_map(|tag| tag.strip_prefix(kind));
+    let fails = value("try:").and_then(|value| value.split(':').nth(2));
+    let reason = value("err:").map_or("", |reason| reason.trim_matches('"'));
+    (fails.map_or(0, |fails| fails.parse().expect("a number")), name(reason))
+}
+
+/// Returns the states in which a flush deletes jobs.
+fn flushed(states: &str) -> Vec<State> {
+    let is_meant = |state: &State| match states {
+        "tube" => true,
+        "free" => *state != State::Reserved,
+        word => state.word() == word,
+    };
+    State::UNFINISHED.into_iter().filter(is_meant).collect()
+}
+
 /// Returns the values that `stats-job` reports for the given tags.
 fn shown(tags: &str) -> BTreeMap<String, String> {
     let mut shown = BTreeMap::new();
@@ -160,11 +178,13 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
             }
             "try" => {
                 show("try", first);
-                second.into_iter().for_each(|seconds| show("backoff", seconds));
+                second.filter(|seconds| *seconds != "0").into_iter().for_each(|seconds| show("backoff", seconds));
             }
             "grp" => show("group", first),
             // `stats-job` reports this tag only while the job waits.
             "aft" => {}
+            // The model contains the reason.
+            "err" => {}
             // `stats-job` reports the tube of every job, with or without this tag.
             "tub" => {}
             "every" => show("every", first),
@@ -233,8 +253,8 @@ impl Book {
             Change::Delete { key } if self.jobs[key].over.is_some() => self.jobs.remove(key).is_some(),
             Change::Outcome { key, done, result } => self.finish(key, *done, result),
             Change::Restart {} => self.restart(),
-            Change::Flush { tube, buried } => {
-                count = self.model.flush(name(tube), *buried);
+            Change::Flush { tube, states } => {
+                count = self.model.flush_states(name(tube), &flushed(states));
                 true
             }
             Change::Pause { tube, seconds } => {
@@ -288,6 +308,12 @@ impl Book {
                 self.in_model(key).history.reserves = reserves;
                 buried
             }
+            Change::Import { key, delay, from } => {
+                self.in_model(key).delay = Span::from_secs(*delay);
+                let failure = self.model.extended.failures.entry(id(key)).or_default();
+                failure.2 = Some(name(from)).filter(|from| !from.is_empty());
+                true
+            }
             Change::Revoke { key, pri } => self.model.revoke(id(key), *pri, now),
             Change::Reason { key, reason } => {
                 self.model.extended.failures.entry(id(key)).or_default().1 = name(reason);
@@ -311,7 +337,12 @@ impl Book {
             }
             Change::Skip { key } => self.model.kick_job(id(key), now) == Ok(false),
             Change::Kick { key } => self.model.kick_job(id(key), now) == Ok(true),
-            Change::Delete { key } => self.model.delete(self.jobs[key].client(), id(key)),
+            Change::Delete { key } => {
+                // Over HTTP, a client can delete a job that was revoked from it.
+                self.model.extended.revoked.remove(&id(key));
+                self.model.delete(self.jobs[key].client(), id(key))
+            }
+            Change::Shift { key, tube } => self.shift(key, tube),
             Change::Move { key, tube, pri, delay } => {
                 let tube = self.tube(tube);
                 self.model.move_job(CLIENT, id(key), tube, (*pri, Span::from_secs(*delay)), now) == Ok(true)
@@ -324,6 +355,17 @@ impl Book {
     fn tube(&mut self, text: &str) -> Name {
         let _ = self.model.watch(CLIENT, name(text));
         name(text)
+    }
+
+    fn shift(&mut self, key: &str, tube: &str) -> bool {
+        let tube = self.tube(tube);
+        self.model.burials += 1;
+        let order = self.model.burials;
+        self.model.extended.failures.get_mut(&id(key)).into_iter().for_each(|failure| failure.2 = None);
+        let job = self.in_model(key);
+        let is_buried = job.place.state() == State::Buried;
+        (job.tube, job.place) = (tube, Place::Buried { order });
+        is_buried
     }
 
     fn in_model(&mut self, key: &str) -> &mut crate::reference::model::Job {
@@ -346,6 +388,10 @@ impl Book {
             ),
         };
         self.model.last_id = self.model.last_id.max(last);
+        let (fails, reason) = failures(&job.tags);
+        if fails > 0 || !reason.is_empty() {
+            self.model.extended.failures.insert(id(key), (fails, reason, None));
+        }
         self.jobs.insert(key.to_owned(), job.clone());
         matches!(put, Ok(Tagged::New(it) | Tagged::Scheduled { id: it, .. }) if it == id(key))
     }
@@ -400,6 +446,24 @@ impl Book {
     /// Returns the state of a job. A Workq job with a result is finished.
     pub fn state(&self, key: &str) -> State {
         self.model.state_of(id(key)).unwrap_or(State::Finished)
+    }
+
+    pub fn pri(&self, key: &str) -> u32 {
+        self.model.job(id(key)).expect("a job").pri
+    }
+
+    /// Returns the reason for the last failure of a job, or an empty string.
+    pub fn reason(&self, key: &str) -> Name {
+        self.model.reason(id(key))
+    }
+
+    /// Returns the buried jobs of a tube in the order in which kicks move them.
+    pub fn buried(&self, tube: &str) -> Vec<String> {
+        self.model.in_order(name(tube), State::Buried).into_iter().map(|job| job.0.to_string()).collect()
+    }
+
+    pub fn has_reserved(&self, tube: &str) -> bool {
+        self.model.jobs.iter().any(|job| job.tube == tube && job.place.state() == State::Reserved)
     }
 
     pub fn tube_of(&self, key: &str) -> Name {

@@ -13,6 +13,8 @@ pub enum Wire {
     Beanstalk,
     Gearman,
     Workq,
+    /// Jobs that were put over HTTP belong to [`Wire::Beanstalk`].
+    Http,
 }
 
 /// A body that begins with `word`. The remaining bytes are derived from `word`.
@@ -138,6 +140,8 @@ changes! {
     Reserve { key: String }
     Release { key: String, pri: u32, delay: u64 }
     Bury { key: String, pri: u32 }
+    /// A job that was just buried gets the delay and the origin of an imported job.
+    Import { key: String, delay: u64, from: String }
     /// A job is taken from its worker and buried. Its former holder cannot delete it.
     Revoke { key: String, pri: u32 }
     /// The reason for a failure. This change precedes the failure.
@@ -154,10 +158,12 @@ changes! {
     /// A due schedule does not run, because its last copy still exists.
     Skip { key: String }
     Delete { key: String }
-    /// Deletes the jobs of a tube except its schedules, or only the buried jobs.
-    Flush { tube: String, buried: bool }
+    /// Deletes the jobs of a tube except its schedules, all (`tube`) or only some; see `Act::Flush`.
+    Flush { tube: String, states: String }
     Pause { tube: String, seconds: u64 }
     Move { key: String, tube: String, pri: u32, delay: u64 }
+    /// A buried job moves to another tube and remains buried.
+    Shift { key: String, tube: String }
     MoveTube { from: String, to: String, state: String, bound: u64 }
     Set { tube: String, settings: String }
     Lease { key: String }

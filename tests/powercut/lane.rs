@@ -18,6 +18,7 @@ use crate::random::Random;
 use crate::reference::State;
 use crate::talk::{packet, Talk, CAN_DO};
 use crate::trace::Trace;
+use crate::web::LARGEST;
 
 /// The number of jobs above which the client usually processes or deletes jobs instead of putting new ones.
 const ENOUGH: usize = 30;
@@ -89,7 +90,7 @@ impl Lane {
                         talk.send(&packet(CAN_DO, &[self.name('f', which).as_bytes()]))?;
                     }
                 }
-                Wire::Gearman | Wire::Workq => {}
+                Wire::Gearman | Wire::Workq | Wire::Http => {}
             }
             self.talks.insert((wire, seat), talk);
         }
@@ -124,6 +125,7 @@ impl Lane {
             Wire::Beanstalk => self.choose_beanstalk(book, full),
             Wire::Gearman => self.choose_gearman(book, full),
             Wire::Workq => self.choose_workq(book, full),
+            Wire::Http => Some(self.choose_web(book, full)),
         };
         chosen.unwrap_or_else(|| self.new_job(wire))
     }
@@ -132,7 +134,7 @@ impl Lane {
         let body = self.body();
         let which = self.random.below(3);
         match wire {
-            Wire::Beanstalk => {
+            Wire::Beanstalk | Wire::Http => {
                 let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
                 let every = format!("every:{}", self.random.pick(&[LONG, 2 * LONG]));
                 // This pattern matches only midnight on leap days, so the schedule does not run during a history.
@@ -189,9 +191,14 @@ impl Lane {
                 (0, false) => format!("{kind}{}-{}", self.next, self.bodies),
                 (0, true) => format!("{kind}{}-{}:{LONG}", self.next, self.bodies),
                 (1, _) => format!("{kind}{}:1000", self.next % 3),
+                // The job has already failed three times.
+                (2, true) => format!("{kind}:0:3"),
                 (3, _) => format!("{kind}{}", 3 * LONG),
                 _ => kind.to_owned(),
             });
+        }
+        if self.random.once_in(8) {
+            tags.push(format!("err:\"{}\"", self.name('e', self.bodies % 3)));
         }
         if self.random.once_in(3) {
             let first = self.random.below(2);
@@ -219,7 +226,10 @@ impl Lane {
                 let key = self.job(book, wire, &any).filter(|key| !book.is_taken(key, &tube));
                 key.map(|key| Act::Move { key, tube, pri, delay })
             }
-            21 if self.random.once_in(3) => Some(Act::Flush { tube: self.tube(), buried: self.random.once_in(2) }),
+            21 if self.random.once_in(3) => {
+                let states = self.random.pick(&["buried", "tube"]).to_owned();
+                Some(Act::Flush { tube: self.tube(), states })
+            }
             22 => Some(Act::Set { tube, settings: self.settings() }),
             23..=24 => {
                 let reason = format!("{}{}", prefix(self.number), self.next);
@@ -245,12 +255,77 @@ impl Lane {
             9..=10 => Some(Act::ReserveAny),
             11..=12 => self.job(book, wire, &[Ready, Delayed, Buried, Held]).map(Act::Reserve),
             13..=14 => self.job(book, wire, &[Reserved]).map(|key| Act::Release { key, pri, delay }),
-            15..=16 => self.job(book, wire, &[Reserved]).map(|key| Act::Bury { key, pri }),
+            15 => self.job(book, wire, &[Reserved]).map(|key| Act::Bury { key, pri }),
+            16 => {
+                let key = self.job(book, wire, &[Reserved])?;
+                // A dead letter would free the name of its schedule.
+                let is_named = self.random.once_in(2) || book.jobs[&key].idp().is_some();
+                Some(Act::BuryAs { key, pri, delay, from: if is_named { String::new() } else { tube } })
+            }
             17 => self.job(book, wire, &[Delayed, Buried, Held]).map(Act::KickJob),
             18 if self.random.once_in(2) => self.job(book, wire, &[Reserved]).map(Act::Touch),
             18 => Some(Act::Pause { tube, seconds: self.random.pick(&[0, LONG, 2 * LONG]) }),
             _ => Some(Act::Kick { tube, bound: 1 + self.random.below(6) }),
         }
+    }
+
+    /// Chooses a command that is sent over HTTP.
+    fn choose_web(&mut self, book: &Book, full: bool) -> Act {
+        use State::{Buried, Delayed, Held, Ready, Reserved};
+        let which = self.random.below(3);
+        let [tube, to] = [which, (which + 1) % 3].map(|which| self.name('t', which));
+        let (wire, free, bound) = (Wire::Beanstalk, [Ready, Delayed, Buried, Held], 1 + self.random.below(6));
+        let chosen = match self.random.below(18) {
+            0..=3 if !full => None,
+            0..=3 => self.job(book, wire, &free).filter(|key| !book.is_revoked(key)).map(Act::Delete),
+            4 => self.job(book, wire, &[Delayed, Buried, Held]).map(Act::KickJob),
+            5 => Some(Act::Kick { tube, bound }),
+            6 => Some(Act::Pause { tube, seconds: self.random.pick(&[0, LONG, 2 * LONG]) }),
+            7 => Some(Act::Set { tube, settings: self.settings() }),
+            8..=9 => self.job(book, wire, &[Reserved]).map(|key| Act::Revoke { pri: book.pri(&key), key }),
+            10 => {
+                let state = self.random.pick(&["ready", "delayed", "buried"]).to_owned();
+                Some(Act::MoveTube { from: tube, to, state, bound })
+            }
+            // If a restart interrupted the clear, the server would also delete jobs that were reserved before.
+            11 if !book.has_reserved(&tube) => {
+                let states = self.random.pick(&["free", "ready", "delayed", "buried"]).to_owned();
+                Some(Act::Flush { tube, states })
+            }
+            12..=13 => return self.job(book, wire, &free).map_or_else(|| self.web_put(), Act::BuryFree),
+            14..=15 => {
+                let key = self.job(book, wire, &[Buried]).filter(|key| !book.is_taken(key, &to));
+                match key.filter(|key| book.tube_of(key) != to) {
+                    Some(key) => return Act::Shift { key, tube: to },
+                    None => None,
+                }
+            }
+            _ => match self.job(book, wire, &[Buried]) {
+                Some(key) => return self.remedy(book, &key),
+                None => None,
+            },
+        };
+        chosen.map_or_else(|| self.web_put(), |act| Act::Web(Box::new(act)))
+    }
+
+    /// Returns a command for all buried jobs with the tube and the reason of the given job.
+    fn remedy(&mut self, book: &Book, key: &str) -> Act {
+        let remedy = self.random.pick(&["kick", "delete", "move"]).to_owned();
+        let tube = book.tube_of(key).to_owned();
+        let which = self.random.below(3);
+        let to = Some(self.name('t', which)).filter(|to| remedy == "move" && *to != tube);
+        let remedy = if to.is_none() && remedy == "move" { "kick".to_owned() } else { remedy };
+        Act::Sweep { tube, reason: book.reason(key).to_owned(), remedy, to: to.unwrap_or_default() }
+    }
+
+    fn web_put(&mut self) -> Act {
+        let mut act = self.new_job(Wire::Http);
+        if let Act::Put { body, tags, .. } = &mut act {
+            body.length = body.length.min(LARGEST);
+            // Over HTTP, this tag is not allowed.
+            *tags = tags.split(' ').filter(|tag| !tag.starts_with("tub:")).collect::<Vec<_>>().join(" ");
+        }
+        Act::Web(Box::new(act))
     }
 
     fn run(&mut self, book: &Book) -> Option<Act> {
@@ -441,14 +516,14 @@ impl Lane {
             self.perform(daemon, 0, puts)?;
         }
         let (state, bound) = ("ready".to_owned(), 100 + self.random.below(300));
-        let flush = |tube: &String, buried| Act::Flush { tube: tube.clone(), buried };
+        let flush = |tube: &String, states: &str| Act::Flush { tube: tube.clone(), states: states.to_owned() };
         let first = if self.random.once_in(2) {
             self.bury_all(daemon, &from)?;
-            flush(&from, true)
+            flush(&from, "buried")
         } else {
             Act::MoveTube { from: from.clone(), to: to.clone(), state, bound }
         };
-        for act in [first, flush(&to, false), flush(&from, false)] {
+        for act in [first, flush(&to, "tube"), flush(&from, "tube")] {
             self.step(daemon)?;
             self.perform(daemon, 0, vec![act])?;
         }
@@ -477,6 +552,7 @@ impl Lane {
         if wire == Wire::Workq && !self.failing && self.random.once_in(8) {
             return self.execute(daemon);
         }
+        let wire = if wire == Wire::Beanstalk && self.random.once_in(4) { Wire::Http } else { wire };
         let breath = if self.failing || !self.random.once_in(3) { 1 } else { 2 + self.random.below(6) };
         let mut ahead = self.book.clone();
         let mut acts = Vec::new();
@@ -484,7 +560,7 @@ impl Lane {
             let act = self.choose(&ahead, wire);
             // The IDs of jobs from the same batch are not known yet, so a command for a whole tube must be the first in
             // its batch.
-            if !acts.is_empty() && matches!(act, Act::Kick { .. } | Act::Flush { .. } | Act::MoveTube { .. }) {
+            if !acts.is_empty() && act.is_for_tube() {
                 continue;
             }
             // The book cannot predict the effects of these commands, so each of them must be the last in its batch.
@@ -502,5 +578,6 @@ impl Lane {
 
 /// Returns `true` if the reply is a refusal because of a disk failure.
 fn is_refusal(line: &str) -> bool {
-    line.contains("OUT_OF_MEMORY") || line.contains("Out of memory") || line == "packet 19"
+    let words = ["OUT_OF_MEMORY", "Out of memory", "HTTP 503"];
+    words.iter().any(|word| line.contains(word)) || line == "packet 19"
 }

@@ -101,7 +101,8 @@ pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Resu
 /// Returns a command that runs the program with all protocols, without the environment of a service manager.
 pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     let mut command = Command::new(program);
-    command.args(["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "-b"]).arg(folder).args(options);
+    command.args(["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0"]);
+    command.args(["--http=127.0.0.1:0", "--http-admin", "-b"]).arg(folder).args(options);
     for name in ["JOURNAL_STREAM", "LISTEN_FDNAMES", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"] {
         command.env_remove(name);
     }
@@ -117,6 +118,7 @@ fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
         let tube = match change {
             Change::Put { job, .. } if job.wire == Wire::Beanstalk => &job.tube,
             Change::Pause { tube, .. } | Change::Set { tube, .. } | Change::Move { tube, .. } => tube,
+            Change::Shift { tube, .. } => tube,
             Change::Dead { tube, .. } | Change::MoveTube { to: tube, .. } => tube,
             _ => continue,
         };

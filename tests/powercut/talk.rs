@@ -28,8 +28,13 @@ pub const SUBMIT_JOB_EPOCH: u32 = 36;
 pub struct Talk(BufReader<TcpStream>);
 
 pub fn address(daemon: &Daemon, wire: Wire) -> SocketAddr {
+    if wire == Wire::Http {
+        let found =
+            daemon.names().iter().find_map(|name| name.strip_prefix("http://")?.trim_end_matches('/').parse().ok());
+        return found.expect("an address for HTTP");
+    }
     let suffix = match wire {
-        Wire::Beanstalk => "",
+        Wire::Beanstalk | Wire::Http => "",
         Wire::Gearman => " (Gearman)",
         Wire::Workq => " (Workq)",
     };
@@ -109,6 +114,20 @@ impl Talk {
         let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
         let body = self.bytes(word(8) as usize)?;
         Ok((word(4), body.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()))
+    }
+
+    /// Returns the status and the body of an HTTP response.
+    pub fn response(&mut self) -> Result<(u32, String)> {
+        let status = self.line()?.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let mut length = 0;
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                break;
+            }
+            length = line.strip_prefix("Content-Length: ").and_then(|count| count.parse().ok()).unwrap_or(length);
+        }
+        Ok((status, String::from_utf8_lossy(&self.bytes(length)?).trim_end().to_owned()))
     }
 
     /// Returns the first line of a beanstalk reply, and the body if the reply has one.

@@ -20,6 +20,8 @@ pub fn tags_of(words: &[&str], name: impl Fn(&str) -> Name) -> JobTags {
             "con" => tags.bound = Some((name(parts[1]), behind(1) as u32)),
             "try" => (tags.tries, tags.backoff) = (number(parts[1]) as u8, behind(0) as u32),
             "tub" => tags.tube = Some(name(parts[1])),
+            // The model has no tag for the reason of a failure.
+            "err" => {}
             "ttl" => tags.ttl = Some(Span::from_secs(number(parts[1]))),
             "every" => tags.every = Some(number(parts[1]) as u32),
             "cron" => tags.every = Some(u32::MAX),
