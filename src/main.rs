@@ -201,7 +201,7 @@ fn run_in_cluster(cluster: &Cluster, mut settings: Settings, mut signals: Signal
     let (server, switching) = started.map_err(|problem| {
         if active.lease.is_over() {
             log::error!("journal: {problem}");
-            standby::restart(&stops);
+            standby::restart(active.board(), &stops);
         }
         let _ = active.release();
         (1, problem)

@@ -16,6 +16,9 @@ use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::{Handle, Signals};
 
+/// The environment variable in which [`restart`] passes [`beanpole::RoleFigures::clock`] to the new process.
+const CLOCK: &str = "BEANPOLE_CLOCK";
+
 /// Returns `None` if a signal asks the process to exit. An error consists of an exit code and a message. A
 /// standby ignores SIGHUP under a service manager, or if SIGHUP reloads files of an active server (`reloads`).
 pub fn stand_by(
@@ -35,6 +38,8 @@ pub fn stand_by(
     let services = services(settings, cluster.advertise.as_deref());
     let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address, &services)
         .map_err(|error| (10, format!("{}: {error}", folder.display())))?;
+    let clock = std::env::var(CLOCK).ok().and_then(|millis| millis.parse().ok());
+    node.member.board.note(|figures| figures.clock = clock);
     let status =
         serve_status(settings, &node.member.board, cluster.relay).map_err(|error| (error.code, error.to_string()))?;
     let relay = cluster.relay.then(|| start_relay(settings, status.as_ref())).transpose();
@@ -170,8 +175,7 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     services
 }
 
-/// Restarts the process when the server must no longer reply. When another server should take over, sets the returned
-/// flag and stops the server cleanly.
+/// Restarts the process when the lease ends. To let another server take over, sets the returned flag and stops cleanly.
 pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::Result<Arc<AtomicBool>> {
     let switching = Arc::new(AtomicBool::new(false));
     let (asked, is_switching, board, stops) =
@@ -183,7 +187,7 @@ pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::
             if board.figures().role == Role::Closing && !is_switching.load(Ordering::Acquire) {
                 std::process::exit(0);
             }
-            restart(&stops);
+            restart(&board, &stops);
         },
         move || {
             log::info!("journal: another server is to take over");
@@ -194,8 +198,7 @@ pub fn watch(active: &Active, handle: Handle, stops: &Arc<StopRequests>) -> io::
     Ok(switching)
 }
 
-/// Reports that the server will stop. If another server takes over, this process becomes a standby, so the service
-/// manager must not expect the process to exit.
+/// Reports that the server stops. If another server takes over, the process does not exit, but becomes a standby.
 pub fn leave(active: &Active, switching: &AtomicBool) {
     active.board().note(|figures| figures.role = Role::Closing);
     let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };
@@ -209,19 +212,21 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
         Err(error) => log::error!("cannot release the journal: {error}"),
     }
     if switching.load(Ordering::Acquire) {
-        restart(stops);
+        restart(active.board(), stops);
     }
     ExitCode::SUCCESS
 }
 
-pub fn restart(stops: &StopRequests) -> ! {
+/// The new process continues the queue's clock, in case it becomes active before another server does.
+pub fn restart(board: &RoleBoard, stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);
     }
     log::info!("restarting the process");
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_else(|| "beanpole".into());
-    let error = Command::new(system::own_program()).arg0(name).args(words).exec();
+    let clock = board.figures().clock.map(|millis| (CLOCK, millis.to_string()));
+    let error = Command::new(system::own_program()).arg0(name).args(words).envs(clock).exec();
     log::error!("cannot restart the process: {error}");
     std::process::exit(1);
 }

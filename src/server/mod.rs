@@ -194,7 +194,10 @@ impl Server {
     #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         let clock = config.role.as_ref().map_or_else(Clock::system, |board| Clock::starting_at(board.queue_time()));
-        Server::launch(config, clock, Vec::new(), Some(storage))
+        let board = config.role.clone();
+        let server = Server::launch(config, clock, Vec::new(), Some(storage))?;
+        board.iter().for_each(|board| board.set_time(server.hub.clock.now().nanos() / 1_000_000));
+        Ok(server)
     }
 
     /// Starts a server for beanstalk clients on `inherited`, or on the configured addresses if `inherited` is empty.

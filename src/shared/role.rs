@@ -71,6 +71,11 @@ impl RoleBoard {
         self.figures().clock.map_or_else(wall_clock, |clock| Moment::now().millis().saturating_add_signed(clock))
     }
 
+    /// Sets the queue's time in milliseconds. From then on, changes of the wall clock have no effect.
+    pub fn set_time(&self, millis: u64) {
+        self.note(|figures| figures.clock = Some((millis as i64).saturating_sub(Moment::now().millis() as i64)));
+    }
+
     /// Returns the number of milliseconds by which the queue's time exceeds this server's wall clock.
     pub fn ahead(&self) -> i64 {
         (self.queue_time() as i64).saturating_sub(wall_clock() as i64)
