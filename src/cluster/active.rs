@@ -34,6 +34,7 @@ pub struct Member {
     pub services: String,
     pub id: u64,
     pub has_reported: AtomicBool,
+    pub is_space_hidden: AtomicBool,
 }
 
 impl Member {
@@ -51,7 +52,12 @@ impl Member {
     }
 
     pub fn query_space(&self) -> io::Result<SharedSpace> {
-        let space = self.log.space()?;
+        let space = self.log.space().inspect_err(|error| {
+            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+            if is_denied && !self.is_space_hidden.swap(true, Ordering::Relaxed) {
+                log::warn!("journal: cannot query the free space of etcd, so puts are not refused in time: {error}");
+            }
+        })?;
         self.board.note(|figures| (figures.used, figures.quota) = (space.used, space.quota));
         Ok(space)
     }
@@ -235,8 +241,7 @@ impl ActiveState {
                 purged = oldest;
             }
             let _ = self.merge(&mut merged);
-            let Ok(space) = self.member.query_space() else { continue };
-            let is_tight = space.used > space.quota / 2;
+            let is_tight = self.member.query_space().is_ok_and(|space| space.used > space.quota / 2);
             if compacted.elapsed() < if is_tight { SAVE } else { COMPACTION } {
                 continue;
             }

@@ -139,8 +139,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The name prefix of files that exist only in the shared log and in its copies. Each of these files contains a large
-/// body until [`Operation::Copy`] copies the body to a segment.
+/// The name prefix of files in the log and its copies that contain a large body until [`Operation::Copy`] copies it.
 pub const STAGE: &str = "stage.";
 
 /// Returns `true` for segments, for files of beanstalkd, and for the marks of an import of these files.

@@ -8,11 +8,8 @@
 //! - `wanted`: the name of the server that an operator wants to become active.
 //! - `nodes/` and a server name: the status of the server.
 
-use std::io;
-use std::net::ToSocketAddrs;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{io, net::ToSocketAddrs, sync::Arc, time::Duration};
 
 use super::gateway::{ClusterId, Gateway};
 use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
@@ -37,8 +34,7 @@ pub struct Etcd {
     /// For other short requests, such as status reports and deletes, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,
     maintenance: Mutex<Gateway, GATEWAY>,
-    /// For lease renewals. Each connection prefers a different etcd server, because a slow append or an unreachable
-    /// server must not delay a renewal.
+    /// For lease renewals, which no append may delay. Each connection prefers another etcd server, in case one is slow.
     renewals: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
@@ -47,10 +43,8 @@ pub struct Etcd {
     is_new: AtomicBool,
 }
 
-/// A parsed URL `etcd://[USER:PASSWORD@]HOST[:PORT],...[/NAME][?PARAMETER&...]`.
-///
-/// The parameter `quota=BYTES` is always allowed. With the scheme `etcds`, connections use TLS, and the parameters
-/// `ca=FILE`, `cert=FILE` and `key=FILE` are allowed.
+/// A parsed URL `etcd://[USER:PASSWORD@]HOST[:PORT],...[/NAME][?PARAMETER&...]`. The parameter `quota=BYTES` is
+/// always allowed. The scheme `etcds` uses TLS, and permits the parameters `ca=FILE`, `cert=FILE` and `key=FILE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
     pub endpoints: Vec<String>,
@@ -101,13 +95,9 @@ impl Location {
             Some((_, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host.to_owned(),
             _ => format!("{host}:2379"),
         };
-        Ok(Location {
-            endpoints: hosts.split(',').map(with_port).collect(),
-            name: if name.is_empty() { "default".to_owned() } else { name.to_owned() },
-            login: login.map(|(user, password)| (user.to_owned(), password.to_owned())),
-            quota,
-            files,
-        })
+        let name = if name.is_empty() { "default" } else { name }.to_owned();
+        let login = login.map(|(user, password)| (user.to_owned(), password.to_owned()));
+        Ok(Location { endpoints: hosts.split(',').map(with_port).collect(), name, login, quota, files })
     }
 }
 
@@ -189,12 +179,7 @@ impl Etcd {
     }
 
     fn execute(&self, gateway: MutexGuard<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
-        let response = self.transact(gateway, &[], then).map_err(|fail| match fail {
-            // Some etcd releases (such as 3.5.1) reject even reads when the quota is exceeded.
-            Fail::Full => io::Error::new(io::ErrorKind::StorageFull, fail.to_string()),
-            fail => io::Error::other(fail.to_string()),
-        })?;
-        Ok(response.unwrap_or_default())
+        Ok(self.transact(gateway, &[], then).map_err(error_of)?.unwrap_or_default())
     }
 
     fn get(&self, name: &str) -> String {
@@ -230,6 +215,18 @@ impl Etcd {
     fn delete(&self, range: &str) -> io::Result<()> {
         self.spare.lock().request("/v3/kv/deleterange", range).and_then(done).map(drop)
     }
+
+    /// Defragments the server if etcd is full, or if much of the server's space is unused.
+    fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
+        let response = gateway.request("/v3/maintenance/status", "{}").and_then(done)?;
+        let document = Document::read(&response.body);
+        let number = |name| document.get(name).number().unwrap_or(0);
+        let (size, used) = (number("dbSize"), number("dbSizeInUse"));
+        if is_full || (size > self.quota / 2 && used < size - size / 4) {
+            gateway.request("/v3/maintenance/defragment", "{}").and_then(done)?;
+        }
+        Ok(())
+    }
 }
 
 fn pairs<'d>(response: &'d Document, operation: usize) -> Part<'d> {
@@ -249,11 +246,23 @@ fn refusal(body: &[u8]) -> Fail {
     if text.contains("database space exceeded") {
         return Fail::Full;
     }
-    Fail::Unknown(io::Error::other(format!("etcd refused the request: {}", text.trim_end())))
+    Fail::Unknown(match text.contains("permission denied") {
+        true => io::Error::new(io::ErrorKind::PermissionDenied, "etcd refused the request: permission denied"),
+        false => io::Error::other(format!("etcd refused the request: {}", text.trim_end())),
+    })
+}
+
+fn error_of(fail: Fail) -> io::Error {
+    match fail {
+        Fail::Unknown(error) => error,
+        // Some etcd releases (such as 3.5.1) reject even reads when the quota is exceeded.
+        Fail::Full => io::Error::new(io::ErrorKind::StorageFull, fail.to_string()),
+        fail => io::Error::other(fail.to_string()),
+    }
 }
 
 fn done(response: Response) -> io::Result<Response> {
-    let refused = (response.status != 200).then(|| io::Error::other(refusal(&response.body).to_string()));
+    let refused = (response.status != 200).then(|| error_of(refusal(&response.body)));
     refused.map_or(Ok(response), Err)
 }
 
@@ -360,7 +369,7 @@ impl SharedLog for Etcd {
 
     fn space(&self) -> io::Result<SharedSpace> {
         let mut spare = self.spare.lock();
-        let response = spare.request("/v3/maintenance/status", "{}")?;
+        let response = spare.request("/v3/maintenance/status", "{}").and_then(done)?;
         let document = Document::read(&response.body);
         let number = |name| document.get(name).number();
         match number("leader") {
@@ -385,7 +394,7 @@ impl SharedLog for Etcd {
         let response = gateway.request("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
         let alarms = Document::read(&response.body);
         let alarms = alarms.get("alarms");
-        let response = gateway.request("/v3/maintenance/status", "{}")?;
+        let response = gateway.request("/v3/maintenance/status", "{}").and_then(done)?;
         if let Some(revision) = Document::read(&response.body).get("header").get("revision").number() {
             let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
             let response = gateway.request("/v3/kv/compaction", &body)?;
@@ -407,30 +416,58 @@ impl SharedLog for Etcd {
             let body = format!(r#"{{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"{member}"}}"#);
             gateway.request("/v3/maintenance/alarm", &body).and_then(done)?;
         }
-        if is_full {
+        if is_full && defragmented.is_ok() {
             log::warn!("journal: etcd had reached its quota; compacted and defragmented it, and cleared its alarm");
         }
         defragmented
     }
 }
 
-impl Etcd {
-    /// Defragments the server if etcd is full, or if much of the server's space is unused.
-    fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
-        let response = gateway.request("/v3/maintenance/status", "{}")?;
-        let document = Document::read(&response.body);
-        let number = |name| document.get(name).number().unwrap_or(0);
-        let (size, used) = (number("dbSize"), number("dbSizeInUse"));
-        if is_full || (size > self.quota / 2 && used < size - size / 4) {
-            gateway.request("/v3/maintenance/defragment", "{}").and_then(done)?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// Returns the client of a server that sends the same response to all requests.
+    fn answered_with(status: u16, text: &'static str) -> Etcd {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (mut reader, mut length) = (BufReader::new(&stream), 0);
+                for line in reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()) {
+                    length =
+                        line.strip_prefix("Content-Length: ").map_or(length, |text| text.parse().expect("a number"));
+                }
+                let _ = reader.read_exact(&mut vec![0; length]);
+                let head =
+                    format!("HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", text.len());
+                let _ = (&stream).write_all((head + text).as_bytes());
+            }
+        });
+        Etcd::new(&Location::parse(&format!("etcd://{address}/q")).expect("a location")).expect("a journal")
+    }
+
+    #[test]
+    fn a_missing_right_is_reported() {
+        for (status, text) in [
+            (500, r#"{"error":"auth: permission denied","message":"auth: permission denied","code":2}"#),
+            (403, r#"{"error":"etcdserver: permission denied","message":"etcdserver: permission denied","code":7}"#),
+        ] {
+            let log = answered_with(status, text);
+            let results = [log.space().map(drop), log.compact(), log.read(1, 1).map(drop)];
+            for error in results.map(|result| result.expect_err("no right")) {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{status}");
+                assert_eq!(error.to_string(), "etcd refused the request: permission denied");
+            }
+        }
+        let log = answered_with(503, r#"{"error":"etcdserver: no leader","code":14}"#);
+        assert_eq!(log.space().expect_err("no leader").kind(), io::ErrorKind::Other);
+        let log = answered_with(429, r#"{"error":"etcdserver: mvcc: database space exceeded","code":8}"#);
+        assert_eq!(log.read(1, 1).expect_err("no space").kind(), io::ErrorKind::StorageFull);
+    }
 
     #[test]
     fn a_location_has_hosts_and_a_name() {

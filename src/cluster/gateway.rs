@@ -55,7 +55,7 @@ impl Gateway {
         match response.status {
             // 401 reports an expired token, and 400 can report a JWT from before a change of etcd's users.
             400 | 401 => self.token = None,
-            500.. => self.leave(),
+            500.. if !String::from_utf8_lossy(&response.body).contains("permission denied") => self.leave(),
             _ => {}
         }
         Ok(response)
@@ -147,8 +147,7 @@ pub struct ClusterId(LeafMutex<State>);
 #[derive(Default)]
 struct State {
     first: Option<(String, String)>,
-    /// The error that all requests return after two servers have sent different cluster IDs. The error is permanent,
-    /// because the right cluster is unknown.
+    /// The permanent error after two servers have sent different cluster IDs. The right cluster is unknown.
     problem: Option<String>,
 }
 
@@ -174,8 +173,7 @@ impl ClusterId {
     }
 }
 
-/// Returns the cluster ID in the response header. Reads only the start of the response, because client data after the
-/// header could imitate a cluster ID.
+/// Returns the cluster ID in the response header. Ignores the rest, in which client data could imitate a cluster ID.
 fn find(response: &[u8]) -> Option<&str> {
     let text = response.get(..response.len().min(200))?.utf8_chunks().next()?.valid();
     let (_, rest) = text.split_once(r#""cluster_id":"#)?;

@@ -2,13 +2,9 @@
 //! The order of entries protects acknowledged changes; the time limits prevent two servers from assigning the same job.
 //! Enforces promise P38 of beanpole-promises(7).
 
-use std::collections::VecDeque;
-use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
 use super::active::{Active, Member, SAVE};
 use super::entry::{unfold, EntryKind, Head, STAGE};
@@ -34,8 +30,7 @@ const POLL: Duration = Duration::from_millis(100);
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
-/// The intended size of a response in bytes, and the maximum response time. A standby adapts the number of entries per
-/// read, so that responses arrive in time even over a slow network.
+/// The intended size of a response in bytes, and the maximum response time. They limit the number of entries per read.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
 /// Clock differences above this many milliseconds cause a warning. Heartbeats are up to a few tenths of a second late.
@@ -81,19 +76,13 @@ impl Node {
         let folder = Arc::new(Folder::new(path));
         folder.lock()?;
         let random = folder.random_number();
-        let (name, address) = (name.to_owned(), address.to_owned());
+        let (name, address, id) = (name.to_owned(), address.to_owned(), random);
+        let services = served.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect();
         let board = Arc::<RoleBoard>::default();
         board.note(|figures| figures.complete = Some(Moment::now()));
+        let (has_reported, is_space_hidden) = Default::default();
         Ok(Node {
-            member: Arc::new(Member {
-                log,
-                board,
-                name,
-                address,
-                services: served.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect(),
-                id: random,
-                has_reported: AtomicBool::default(),
-            }),
+            member: Arc::new(Member { log, board, name, address, services, id, has_reported, is_space_hidden }),
             path: path.to_owned(),
             mirror: Mirror::open(path)?,
             folder,

@@ -2,12 +2,10 @@
 //! path of the first HTTP request, because a standby itself answers requests about its state.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{io, sync::Arc, thread::JoinHandle};
 
 use crate::client::{connect_tcp, keep_alive};
 use crate::shared::lock_order::LeafMutex;
@@ -84,7 +82,7 @@ impl Drop for Relay {
 
 impl State {
     fn close(&self) {
-        self.open.values().flatten().for_each(|stream| close(stream));
+        self.open.values().flatten().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 
     /// Detects an address at which this relay itself listens. A client forwarded to it would use all connections.
@@ -99,10 +97,6 @@ impl State {
         let covers = |own: IpAddr| own == ip || ip.is_unspecified() || (own.is_unspecified() && is_local());
         self.listening.iter().any(|own| own.port() == target.port() && covers(own.ip()))
     }
-}
-
-fn close(stream: &TcpStream) {
-    let _ = stream.shutdown(Shutdown::Both);
 }
 
 impl Shared {
@@ -132,7 +126,7 @@ impl Shared {
         let pass = move || {
             let _ = shared.forward(number, &client, target.filter(|_| !is_http || !is_state_request(&client)));
             shared.state.lock().open.remove(&number);
-            close(&client);
+            let _ = client.shutdown(Shutdown::Both);
         };
         if std::thread::Builder::new().stack_size(STACK).spawn(pass).is_err() {
             self.state.lock().open.remove(&number);
@@ -158,7 +152,7 @@ impl Shared {
         let (from, to) = (server.clone(), client.clone());
         let back = std::thread::Builder::new().stack_size(STACK).spawn(move || {
             let _ = io::copy(&mut &*from, &mut &*to);
-            close(&to);
+            let _ = to.shutdown(Shutdown::Both);
         })?;
         let _ = io::copy(&mut &**client, &mut &*server);
         let _ = server.shutdown(Shutdown::Write);

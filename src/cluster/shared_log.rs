@@ -1,8 +1,6 @@
-//! The interface to the shared log, in which a cluster stores the binlog of its queue. Entries have a total order, and
-//! the log has one writer at a time.
+//! The interface to the shared log of a cluster, which has a total order of entries and one writer at a time.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 /// The position of an entry, counted from 1. 0 means the start of the log.
 pub type Seq = u64;
@@ -77,13 +75,10 @@ pub trait SharedLog: Send + Sync {
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
     /// Appends after position `after`. Fails if `after` has no entry yet: concurrent appends can arrive out of order.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
-    /// Reads at most `limit` entries from position `from`, and the state of the last writer. Omits purged entries. Can
-    /// fail with `StorageFull` if the log is full.
+    /// Reads up to `limit` entries from position `from`, and the writer's state. A full log can return `StorageFull`.
     fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)>;
     /// Returns the number of connections for renewals. With several connections, a hanging one does not end the lease.
-    fn renewal_connections(&self) -> usize {
-        1
-    }
+    fn renewal_connections(&self) -> usize;
     /// Sends a heartbeat. `connection` is the index of the connection, and `clock` is the queue's time in milliseconds.
     /// Returns the name of the server that an operator wants to become active, or an empty name.
     fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
@@ -95,7 +90,5 @@ pub trait SharedLog: Send + Sync {
     fn purge(&self, below: Seq) -> io::Result<()>;
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     fn space(&self) -> io::Result<SharedSpace>;
-    fn compact(&self) -> io::Result<()> {
-        Ok(())
-    }
+    fn compact(&self) -> io::Result<()>;
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::etcd::{Etcd, Location};
-use super::shared_log::{Seq, SharedLog, Tail};
+use super::shared_log::{Seq, SharedLog, SharedSpace, Tail};
 
 /// The age in milliseconds above which a standby's copy or a server's report is outdated.
 const LATE: u64 = 10_000;
@@ -37,8 +37,7 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// In milliseconds: the queue's time at the report, the age of a standby's copy, and how far the queue's time is
-    /// ahead of the server's clock.
+    /// In milliseconds: the queue's time at the report, the age of the copy, and the queue's lead over the local clock.
     time: u64,
     lag: u64,
     ahead: i64,
@@ -58,10 +57,14 @@ impl Report<'_> {
 /// standby, clock offset, age of the report), and lines with advice. The role of a replaced active server is `lost`.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
-    let space = log.space()?;
-    let (used, quota) = (space.used, space.quota);
-    let free = space.for_segments().saturating_sub(used);
-    let mut out = format!("epoch {}, {used} of {quota} bytes used, {free} free for jobs\n", tail.epoch);
+    let space = log.space();
+    let free = space.as_ref().map_or(u64::MAX, |space| space.for_segments().saturating_sub(space.used));
+    let space = match space {
+        Ok(SharedSpace { used, quota }) => format!("{used} of {quota} bytes used, {free} free for jobs"),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => format!("free space unknown: {error}"),
+        Err(error) => return Err(error),
+    };
+    let mut out = format!("epoch {}, {space}\n", tail.epoch);
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
     let nodes = log.nodes()?;
     let reports: Vec<_> = nodes.iter().map(|(name, state)| (name, Report::read(state))).collect();
@@ -233,6 +236,17 @@ mod tests {
         log.set_quota(0);
         let full = "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal";
         assert_eq!(steps(alive()).last().map(String::as_str), Some(full));
+    }
+
+    #[test]
+    fn the_status_works_without_the_right_to_query_the_space() {
+        let log = MemoryLog::new(Faults::default(), 1);
+        log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
+        log.publish("a", "active 1 10.0.0.1:11300 a 13000 0 0").expect("memory");
+        log.hide_space();
+        let text = alive_status(&log);
+        assert!(text.starts_with("epoch 1, free space unknown: permission denied\na\tactive\t1\t"), "{text}");
+        assert!(!text.contains("nearly full"), "{text}");
     }
 
     #[test]

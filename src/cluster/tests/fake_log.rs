@@ -48,6 +48,7 @@ struct State {
     delay: Duration,
     nodes: BTreeMap<String, String>,
     quota: u64,
+    is_space_hidden: bool,
     random: u64,
 }
 
@@ -69,6 +70,17 @@ impl MemoryLog {
 
     pub fn set_quota(&self, quota: u64) {
         self.state.lock().quota = quota;
+    }
+
+    /// Simulates a user who may not query the space.
+    pub fn hide_space(&self) {
+        self.state.lock().is_space_hidden = true;
+    }
+
+    /// Simulates a replacement of the data in etcd.
+    pub fn replace(&self, other: &MemoryLog) {
+        let state = std::mem::take(&mut *other.state.lock());
+        *self.state.lock() = state;
     }
 
     /// Returns all entries that have not been purged, without any faults.
@@ -161,6 +173,10 @@ impl SharedLog for MemoryLog {
         Ok((entries, tail))
     }
 
+    fn renewal_connections(&self) -> usize {
+        1
+    }
+
     fn renew(&self, _: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
         let mut state = self.state.lock();
         if state.tail.epoch != epoch {
@@ -207,7 +223,14 @@ impl SharedLog for MemoryLog {
 
     fn space(&self) -> io::Result<SharedSpace> {
         let state = self.state.lock();
+        if state.is_space_hidden {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "permission denied"));
+        }
         let used = state.entries.values().map(|entry| entry.len() as u64).sum();
         Ok(SharedSpace { used, quota: state.quota })
+    }
+
+    fn compact(&self) -> io::Result<()> {
+        Ok(())
     }
 }

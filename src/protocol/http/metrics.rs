@@ -69,8 +69,8 @@ const SERVER: [Metric<OfServer>; 50] = [
     Metric { shared: true, ..metric("beanpole_journal_entries_total", "counter", "Number of entries that this server has appended to the journal.", |of, it| it.number(of.role.written)) },
     Metric { shared: true, ..metric("beanpole_journal_written_bytes_total", "counter", "Bytes that this server has appended to the journal.", |of, it| it.number(of.role.bytes)) },
     Metric { shared: true, ..metric("beanpole_journal_retries_total", "counter", "Number of journal appends whose outcome had to be queried.", |of, it| it.number(of.role.retries)) },
-    Metric { shared: true, ..metric("beanpole_journal_bytes", "gauge", "Size of the journal in etcd.", |of, it| it.number(of.role.used)) },
-    Metric { shared: true, ..metric("beanpole_journal_quota_bytes", "gauge", "Maximum size of the journal in etcd.", |of, it| it.number(of.role.quota)) },
+    Metric { shared: true, ..metric("beanpole_journal_bytes", "gauge", "Size of the journal in etcd.", |of, it| it.if_any((of.role.quota > 0).then_some(of.role.used))) },
+    Metric { shared: true, ..metric("beanpole_journal_quota_bytes", "gauge", "Maximum size of the journal in etcd.", |of, it| it.if_any((of.role.quota > 0).then_some(of.role.quota))) },
     Metric { shared: true, ..metric("beanpole_journal_lag_seconds", "gauge", "Time since this standby last had all entries of the journal.", |of, it| it.value(&seconds(of.role.lag().as_nanos()))) },
     Metric { shared: true, ..metric("beanpole_lease_renewal_failures_total", "counter", "Number of failed renewals of this active server's lease.", |of, it| it.number(of.role.failed_renewals)) },
     metric("process_cpu_seconds_total", "counter", "CPU time of the process.", |of, it| it.value(&seconds(u128::from(of.figures.usage.user_micros + of.figures.usage.system_micros) * 1000))),
@@ -437,7 +437,8 @@ mod tests {
         assert_ne!(metric_label(b"zz\xff"), metric_label(b"zz\\xff"));
     }
 
-    struct TestHost(crate::protocol::Facts);
+    #[derive(Default)]
+    struct TestHost(crate::protocol::Facts, Option<RoleFigures>);
 
     impl crate::protocol::Host for TestHost {
         fn facts(&self) -> &crate::protocol::Facts {
@@ -445,6 +446,37 @@ mod tests {
         }
         fn usage(&self) -> crate::protocol::Usage {
             Default::default()
+        }
+        fn role(&self) -> Option<RoleFigures> {
+            self.1
+        }
+    }
+
+    /// A server whose user may not query etcd's space does not know the quota.
+    #[test]
+    fn an_unknown_size_of_the_journal_has_no_sample() {
+        for quota in [0, 1000] {
+            let mut engine = Engine::new(Limits::NONE);
+            let client = engine.connect();
+            let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
+            let role = RoleFigures { used: quota / 2, quota, ..RoleFigures::default() };
+            let (settings, host) = (ProtocolSettings::default(), TestHost(Default::default(), Some(role)));
+            let mut scrape = Scrape::default();
+            let out = loop {
+                engine.grant_steps(1 << 10);
+                let books = (&mut counters, &mut registry);
+                let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
+                if let Some(answer) = scrape.advance(&mut context) {
+                    break answer.expect("figures").1;
+                }
+            };
+            let bytes: Vec<u8> = out.chunks().flatten().copied().collect();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(text.contains("\nbeanpole_epoch 0\n"), "{text}");
+            for (name, number) in [("beanpole_journal_bytes", quota / 2), ("beanpole_journal_quota_bytes", quota)] {
+                assert_eq!(text.contains(&format!("\n{name} {number}\n")), quota > 0, "{text}");
+                assert!(quota > 0 || !text.contains(&format!("\n{name} ")), "{text}");
+            }
         }
     }
 
@@ -461,7 +493,7 @@ mod tests {
             engine.put_into(client, format!("tube-{tube}").as_bytes(), job, Time::default()).expect("memory for a job");
         }
         let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
-        let (mut settings, host) = (ProtocolSettings::default(), TestHost(Default::default()));
+        let (mut settings, host) = (ProtocolSettings::default(), TestHost::default());
         settings.http.metrics_tubes = max_tubes;
         let mut scrape = Scrape::default();
         let (mut turns, mut before) = (0, scrape.footprint());
