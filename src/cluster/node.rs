@@ -132,7 +132,7 @@ impl Node {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && self.may_claim() => return self.free_space(),
             read => read?,
         };
-        if !self.mirror.is_foreign && (self.is_new || tail.epoch != self.tail.epoch) {
+        if !self.mirror.is_foreign && (self.is_new || (tail.epoch, &tail.note) != (self.tail.epoch, &self.tail.note)) {
             if !std::mem::replace(&mut self.is_new, true) {
                 // The journal may have been replaced, so compare the copy's last entry again.
                 return self.poll();
