@@ -1,9 +1,7 @@
 //! Opening of a log at startup: restores the queue, removes all data after the end of the log, and continues the log.
 //! If the disk fails, the queue is restored anyway, and the log starts in the failing state.
 
-use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{io, sync::Arc, time::Duration};
 
 use super::import::{self, flush};
 use super::journal::Journal;
@@ -90,6 +88,7 @@ pub fn open(
     let (first_sync, failure) = match repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)) {
         Ok(first_sync) => (Some(first_sync), None),
         Err(OpenError::File(_, error)) if is_bad_disk(&error) => {
+            storage.give_up(&error);
             journal.go_on_nowhere(engine);
             (None, Some(error))
         }

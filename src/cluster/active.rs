@@ -2,11 +2,9 @@
 //! of old entries, merging, compaction). Must not decide when a server becomes active.
 //! Enforces promise P33 of beanpole-promises(7).
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, path::PathBuf, sync::Arc};
 
 use super::entry::{merge, RUN};
 use super::mirror::{self, Origin, Position};
@@ -74,7 +72,6 @@ struct ActiveState {
     origin: Origin,
     path: PathBuf,
     member: Arc<Member>,
-    lease: Arc<Lease>,
     shipper: Arc<Shipper>,
     ended: AtomicBool,
     switch_requested: AtomicBool,
@@ -87,22 +84,18 @@ impl Active {
     pub fn begin(
         member: Arc<Member>,
         shipper: Arc<Shipper>,
-        lease: Arc<Lease>,
         storage: Arc<dyn Storage>,
         path: PathBuf,
         origin: Origin,
     ) -> io::Result<Active> {
         let (ended, switch_requested, is_failing) = Default::default();
-        let (shared, reporting) = (lease.clone(), Mutex::new(()));
-        let state =
-            ActiveState { origin, path, member, lease, shipper, ended, switch_requested, reporting, is_failing };
-        let active = Active { storage, lease: shared, state: Arc::new(state) };
-        // The heartbeats must not depend on the wall clock, which can be changed.
-        let (start, anchor) = (active.board().queue_time(), Instant::now());
+        let (lease, reporting) = (shipper.lease.clone(), Mutex::new(()));
+        let state = ActiveState { origin, path, member, shipper, ended, switch_requested, reporting, is_failing };
+        let active = Active { storage, lease, state: Arc::new(state) };
         // Each connection has its own thread, so that a hanging connection does not block renewals over the others.
         for connection in 0..active.state.member.log.renewal_connections() {
             let state = active.state.clone();
-            spawn("journal-lease", move || state.renew_lease(connection, start, anchor))?;
+            spawn("journal-lease", move || state.renew_lease(connection))?;
         }
         Ok(active)
     }
@@ -127,7 +120,7 @@ impl Active {
                 if gap > LEASE {
                     log::warn!("journal: this machine or process was stopped for {:.1} s", gap.as_secs_f64());
                 }
-                if state.lease.is_over() {
+                if state.shipper.lease.is_over() {
                     return lost();
                 }
                 if state.switch_requested.load(Ordering::Acquire) && !std::mem::replace(&mut is_reported, true) {
@@ -145,9 +138,9 @@ impl Active {
         let released = shipper.release();
         ended.store(true, Ordering::Release);
         released?;
-        let (done, last) = shipper.last();
         let _reporting = reporting.lock();
-        member.report("ended", done);
+        member.report("ended", shipper.last().0);
+        let (done, last) = shipper.copied();
         mirror::save_end(path, done, Origin { last, ..*origin }, shipper.files())
     }
 }
@@ -164,12 +157,11 @@ impl ActiveState {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Renews the lease until the lease ends. `start` is the queue's time in milliseconds at `anchor`.
-    fn renew_lease(&self, connection: usize, start: u64, anchor: Instant) {
-        let ActiveState { origin, member, lease, is_failing, .. } = self;
+    fn renew_lease(&self, connection: usize) {
+        let (ActiveState { origin, member, is_failing, .. }, lease) = (self, &self.shipper.lease);
         while !self.has_ended() && !lease.is_over() {
             let sent = Moment::now();
-            match member.log.renew(connection, origin.epoch, start + anchor.elapsed().as_millis() as u64) {
+            match member.log.renew(connection, origin.epoch, member.board.queue_time()) {
                 Ok(node) => {
                     lease.extend(sent + LEASE);
                     self.switch_requested.store(!node.is_empty() && node != member.name.as_bytes(), Ordering::Release);
@@ -219,7 +211,7 @@ impl ActiveState {
         let (mut compacted, mut is_failing) = (Instant::now(), false);
         while !self.has_ended() {
             std::thread::sleep(SAVE / 4);
-            let (end, last) = self.shipper.last();
+            let (end, _) = self.shipper.last();
             {
                 let _reporting = self.reporting.lock();
                 if self.has_ended() {
@@ -228,8 +220,9 @@ impl ActiveState {
                 self.member.report("active", end);
                 if saved.0 != end && saved.1.elapsed() >= SAVE {
                     // After a crash, the saved position reveals whether the journal was restored from an older backup.
+                    let (done, last) = self.shipper.copied();
                     let origin = Origin { last, ..self.origin };
-                    let saved_now = Position { done: end, origin, ..Position::default() }.write(&self.path);
+                    let saved_now = Position { done, origin, ..Position::default() }.write(&self.path);
                     if let Some(error) = saved_now.err().filter(|error| !is_no_space(error)) {
                         self.shipper.give_up(&error);
                     }

@@ -12,7 +12,7 @@ use crc32fast::Hasher;
 
 use super::entry::{is_binlog_file, note_created, note_file, EntryKind, Head, Operation, STAGE};
 use super::shared_log::{Epoch, Seq};
-use crate::binlog::{Folder, Storage};
+use crate::binlog::{is_no_space, Folder, Storage};
 
 /// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. Each line has the oldest
 /// entry that the file needs, the file's name, and the [`Checksum`] if it is known.
@@ -111,8 +111,8 @@ impl Mirror {
             allow_missing(fs::remove_file(self.folder.join(name)))?;
         }
         self.position = Position { origin: Origin { last: None, ..self.position.origin }, ..Position::default() };
-        (self.is_stale, self.verified, self.has_stages) = (false, None, true);
         self.position.write(&self.folder)?;
+        (self.is_stale, self.verified, self.has_stages) = (false, None, true);
         self.position.done = done;
         Ok(())
     }
@@ -126,8 +126,7 @@ impl Mirror {
         settle(&self.folder)
     }
 
-    /// Executes the operations of the entry `seq`. Skips operations on a missing file: the entry that created the file
-    /// was purged, because a later entry removes the file.
+    /// Executes the operations of an entry. Skips a missing file: its creation was purged, because it is removed later.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while !rest.is_empty() {
@@ -141,8 +140,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns the name of a file that is missing or does not match its checksum. Does nothing if no entry was applied
-    /// since the last successful verification.
+    /// Returns the name of a missing or damaged file. Does nothing if no entry was applied since the last success.
     pub fn verify(&mut self) -> Option<String> {
         if self.verified == Some(self.position.done) {
             return None;
@@ -214,9 +212,8 @@ impl Mirror {
     }
 
     pub fn save(&mut self) -> io::Result<()> {
-        for file in std::mem::take(&mut self.dirty).into_values() {
-            file.sync_all()?;
-        }
+        self.dirty.values().try_for_each(File::sync_all)?;
+        self.dirty.clear();
         self.position.checksums.complete(&self.folder);
         self.position.write(&self.folder)?;
         if std::mem::take(&mut self.has_stages) {
@@ -280,7 +277,7 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
 
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     let mut known = files(folder)?;
-    known.retain(|name| [POSITION, ACTIVE].contains(&name.as_str()) || name.starts_with(STAGE));
+    known.retain(|name| [POSITION, ACTIVE, STAGE].iter().any(|known| name.starts_with(known)));
     if !known.is_empty() {
         log::info!("{}: using this binlog without the journal", folder.display());
         for name in known {
@@ -329,12 +326,16 @@ impl Position {
             text += &format!("{seq} {name}{sum}\n");
         }
         text += "end\n";
-        let new = folder.join(format!("{POSITION}.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(new, folder.join(POSITION))?;
-        File::open(folder)?.sync_all()
+        let (path, new) = (folder.join(POSITION), folder.join(format!("{POSITION}.new")));
+        match File::create(&new).and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all())) {
+            // Overwriting the old file usually needs no space. An interruption makes the file invalid.
+            Err(error) if is_no_space(&error) => {
+                let file = File::options().write(true).open(path).map_err(|_| error)?;
+                file.write_all_at(text.as_bytes(), 0).and_then(|()| file.set_len(text.len() as u64))?;
+                file.sync_all()
+            }
+            written => written.and_then(|()| fs::rename(new, path)).and_then(|()| File::open(folder)?.sync_all()),
+        }
     }
 
     fn read(text: &str) -> Option<Position> {
@@ -466,6 +467,44 @@ mod tests {
             assert!((0..text.len()).all(|length| Position::read(&text[..length]).is_none()));
         }
         fs::remove_dir_all(folder).expect("a directory");
+    }
+
+    #[test]
+    fn a_position_is_saved_on_a_full_disk() {
+        let several = Several::new("full");
+        let position = |done, journal| {
+            let origin = Origin { journal, epoch: done, last: Some((journal, done)) };
+            Position { done, origin, ..Position::default() }
+        };
+        position(1_000_000, 7).write(&several.0).expect("a position");
+        // Writing to this device fails as on a full disk.
+        std::os::unix::fs::symlink("/dev/full", several.0.join("journal.position.new")).expect("a link");
+        for position in [position(2, 8), position(3_000_000_000, 9)] {
+            position.write(&several.0).expect("a position in the old file");
+            let text = fs::read_to_string(several.0.join(POSITION)).expect("a position");
+            assert_eq!(Position::read(&text), Some(position));
+        }
+        fs::remove_file(several.0.join(POSITION)).expect("a position");
+        let failed = position(4, 7).write(&several.0).expect_err("no space");
+        assert!(is_no_space(&failed), "{failed}");
+    }
+
+    /// Overwriting a position can be interrupted. All mixtures of two positions are invalid.
+    #[test]
+    fn a_partially_overwritten_position_is_invalid() {
+        let several = Several::new("partial");
+        let created = BTreeMap::from([("segment.1".to_owned(), 4)]);
+        let texts = [9, 1_000_000].map(|done| {
+            let origin = Origin { journal: done, epoch: 3, last: Some((5, done)) };
+            let position = Position { done, origin, created: created.clone(), ..Position::default() };
+            position.write(&several.0).expect("a position");
+            fs::read_to_string(several.0.join(POSITION)).expect("a position")
+        });
+        for (old, new) in [(&texts[0], &texts[1]), (&texts[1], &texts[0])] {
+            // The new text is written, but the file still has its old length.
+            let mixed = new.clone() + old.get(new.len()..).unwrap_or_default();
+            assert!(mixed == *new || Position::read(&mixed).is_none(), "{mixed}");
+        }
     }
 
     #[test]

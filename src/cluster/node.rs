@@ -151,9 +151,11 @@ impl Node {
         let more = entries.len() == limit;
         self.note_tail(tail, !entries.is_empty());
         for (seq, entry) in entries {
-            self.apply(seq, &entry)?;
+            // After a failure of the disk, read only one entry per attempt.
+            self.apply(seq, &entry).inspect_err(|_| self.limit = 1)?;
         }
-        self.report()?;
+        // A complete copy can be used even if a full disk has no space for its position.
+        let saved = self.report();
         if more {
             return Ok(Step::Standby(true));
         }
@@ -175,7 +177,7 @@ impl Node {
             return Ok(Step::Standby(true));
         }
         if !self.may_claim() {
-            return Ok(Step::Standby(false));
+            return saved.map(|()| Step::Standby(false));
         }
         self.claim()
     }
@@ -354,6 +356,8 @@ impl Node {
                 return Ok(Step::Standby(false));
             }
         };
+        // If this server fails before it is active, another server must be able to claim the log first.
+        self.max_silence = (self.max_silence + PRECEDENCE).min(5 * SILENCE);
         let origin = Origin { journal, epoch, last: Some((head.writer, head.number)) };
         if !is_foreign {
             self.mirror.save_active(after + 1, origin)?;
@@ -362,10 +366,10 @@ impl Node {
         let head = Head { kind: EntryKind::Operations, epoch, writer: self.member.id, number: 0 };
         let Position { created, checksums, .. } = self.mirror.position.clone();
         let (log, board) = (self.member.log.clone(), self.member.board.clone());
-        let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, (created, checksums), board));
+        let shipper = Arc::new(Shipper::new(log, lease, head, after + 1, (created, checksums), board));
         let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
         let (member, path) = (self.member.clone(), self.path.clone());
-        let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
+        let active = Active::begin(member, shipper.clone(), storage.clone(), path, origin)?;
         // Remove bodies for which the previous server wrote no record. A missing local file is not an error.
         for name in shipper.files().0.keys().filter(|name| name.starts_with(STAGE)) {
             let _ = storage.remove(name);
@@ -415,14 +419,5 @@ fn journal_of(tail: &Tail) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Tests promise P38 of beanpole-promises(7).
-    #[test]
-    fn a_takeover_begins_within_two_seconds() {
-        let silence = SILENCE + Duration::from_millis(SPREAD);
-        // The standby polls, and may have to read the last entries before it claims the log.
-        assert!(silence + POLL + RESPONSE_TIME <= Duration::from_secs(2));
-    }
-}
+#[path = "tests/node.rs"]
+mod tests;

@@ -3,9 +3,9 @@
 //! Enforces promise P34 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use std::{io, sync::Arc};
 
 use super::entry::{is_binlog_file, note_created, operations, EntryKind, Head, Operation, PIECE, SMALL, STAGE};
 use super::mirror::Checksums;
@@ -31,12 +31,14 @@ pub const WINDOW: usize = 4;
 /// the previous entry and during the writer's epoch, so an accepted entry proves that all earlier ones were accepted.
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
-    lease: Arc<Lease>,
+    pub lease: Arc<Lease>,
     queue: LeafMutex<Queue>,
     position: Mutex<Position, SHIPPING>,
     /// Notified when an entry is accepted or the lease has ended.
     changed: Condvar,
     board: Arc<RoleBoard>,
+    /// `true` if the local copy lacks changes for which the disk had no space.
+    is_incomplete: AtomicBool,
 }
 
 #[derive(Default)]
@@ -107,12 +109,18 @@ impl Shipper {
         let (kind, large, ahead) = (EntryKind::Operations, BTreeSet::new(), VecDeque::new());
         let position = Mutex::new(Position { head, end, last: None, created, kind, large, ahead, sent: 0 });
         let queue = LeafMutex::new(Queue { checksums, ..Queue::default() });
-        Shipper { log, lease, queue, position, changed: Condvar::default(), board }
+        let (changed, is_incomplete) = Default::default();
+        Shipper { log, lease, queue, position, changed, board, is_incomplete }
     }
 
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let position = self.position.lock();
         (position.end, position.last)
+    }
+
+    /// Returns the last entry of the local copy, or 0 if the copy is incomplete and must be made again.
+    pub fn copied(&self) -> (Seq, Option<(u64, u64)>) {
+        Some(self.last()).filter(|_| !self.is_incomplete.load(Ordering::Acquire)).unwrap_or_default()
     }
 
     /// Returns the first confirmed entry after `seq` that is too large for merging.
@@ -303,8 +311,21 @@ impl Shipper {
         self.lease.end();
     }
 
+    /// A full disk does not end the lease, because deletes still fit into the existing segments.
     fn local<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        result.inspect_err(|error| self.give_up(error))
+        if let Some(error) = result.as_ref().err().filter(|error| !is_no_space(error)) {
+            self.give_up(error);
+        }
+        result
+    }
+
+    /// Ignores a lack of space: the shared log stores the change, and a copy that lacks it is never used.
+    fn local_change(&self, result: io::Result<()>) -> io::Result<()> {
+        let Some(error) = result.as_ref().err().filter(|error| is_no_space(error)) else { return self.local(result) };
+        if !self.is_incomplete.swap(true, Ordering::AcqRel) {
+            log::error!("journal: the local copy is incomplete: {error}; only etcd has all changes");
+        }
+        Ok(())
     }
 
     fn stop(&self) -> io::Error {
@@ -329,8 +350,7 @@ pub struct ShippedFolder {
 }
 
 impl ShippedFolder {
-    /// Imports the binlog into a shared log that is empty or contains part of an interrupted import. Until the import
-    /// is complete, other servers cannot claim the log.
+    /// Imports the binlog, or repeats an interrupted import. Until the end, other servers cannot claim the log.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.position.lock().kind = EntryKind::Import;
         let mut names = self.folder.list()?;
@@ -388,15 +408,11 @@ impl Storage for ShippedFolder {
         self.shipper.local(self.folder.read_at(name, offset, bytes))
     }
 
-    /// A full disk does not end the lease, because deletes still fit into the existing segments.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
         if self.shipper.lacks_space(size) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the shared log is nearly full"));
         }
-        let file = match self.folder.create(name, size) {
-            Err(error) if is_no_space(&error) => return Err(error),
-            created => self.shipper.local(created)?,
-        };
+        let file = self.shipper.local(self.folder.create(name, size))?;
         self.shipper.push(&Operation::Create(name, size));
         Ok(self.file(name, file))
     }
@@ -408,7 +424,7 @@ impl Storage for ShippedFolder {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.shipper.push(&Operation::Rename(from, to));
         self.shipper.flush()?;
-        self.shipper.local(self.folder.rename(from, to))
+        self.shipper.local_change(self.folder.rename(from, to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -446,13 +462,13 @@ struct ShippedFile {
 
 impl LogFile for ShippedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.shipper.local(self.file.write_at(offset, bytes))?;
+        self.shipper.local_change(self.file.write_at(offset, bytes))?;
         self.shipper.push_write(&self.name, offset, bytes);
         Ok(())
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.shipper.local(self.file.truncate(length))?;
+        self.shipper.local_change(self.file.truncate(length))?;
         self.shipper.push(&Operation::Truncate(&self.name, length));
         Ok(())
     }
@@ -550,6 +566,8 @@ mod tests {
 
     type Operate = fn(&ShippedFolder, &ShippedFile) -> io::Result<()>;
 
+    const CHANGES: [&str; 3] = ["rename", "write_at", "truncate"];
+
     #[test]
     fn a_failure_of_the_local_copy_ends_the_lease_except_a_full_disk() {
         let operations: [(&str, Operate); 12] = [
@@ -568,14 +586,20 @@ mod tests {
         ];
         for kind in [ErrorKind::PermissionDenied, ErrorKind::StorageFull, ErrorKind::NotFound] {
             for (name, operate) in operations {
-                let (shipper, lease, _log) = active();
+                let (shipper, lease, log) = active();
                 let folder = ShippedFolder { folder: Arc::new(Broken(kind)), shipper: shipper.clone() };
-                let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken(kind)), shipper };
-                assert!(operate(&folder, &file).is_err(), "{name}");
-                // Only these two errors must not end the lease.
-                let goes_on =
-                    matches!((name, kind), ("create", ErrorKind::StorageFull) | ("remove", ErrorKind::NotFound));
+                let (name_of_file, broken) = ("segment.1".to_owned(), Arc::new(Broken(kind)));
+                let file = ShippedFile { name: name_of_file, file: broken, shipper: shipper.clone() };
+                let is_full = kind == ErrorKind::StorageFull;
+                // On a full disk, only the shared log stores the change.
+                let is_shared = is_full && CHANGES.contains(&name);
+                assert_eq!(operate(&folder, &file).is_ok(), is_shared, "{name} failed: {kind}");
+                let goes_on = is_full || (name, kind) == ("remove", ErrorKind::NotFound);
                 assert_eq!(lease.is_over(), !goes_on, "{name} failed: {kind}");
+                if is_shared {
+                    file.sync().expect("an active server");
+                    assert_eq!((log.entries().len(), shipper.copied()), (2, (0, None)), "{name}");
+                }
             }
         }
     }
