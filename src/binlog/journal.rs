@@ -324,9 +324,7 @@ impl Journal {
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
-    pub fn append_closed(&mut self, synced: Synced, now: Time) {
-        self.is_synced(synced);
-        self.append_gone();
+    pub fn append_closed(&mut self, now: Time) {
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
         self.push(&Record::Closed { last_id: self.last_id, time });

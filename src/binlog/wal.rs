@@ -243,12 +243,12 @@ impl Wal {
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         // The shutdown record states that all earlier records are synced, so sync in every mode.
         self.writer.lock().demanded = u64::MAX;
-        if !(self.write(access) && self.sync(access)) {
-            return;
-        }
-        let synced = self.writer.lock().synced;
-        access.with(|journal, _| journal.append_closed(synced, now));
-        if !(self.write(access) && self.sync(access)) {
+        let sync_all = || (self.write(access) && self.sync(access)).then(|| self.writer.lock().synced);
+        let Some(synced) = sync_all() else { return };
+        access.with(|journal, _| journal.append_gone(synced));
+        let Some(_) = sync_all() else { return };
+        access.with(|journal, _| journal.append_closed(now));
+        if sync_all().is_none() {
             log::warn!("binlog: it was not shut down cleanly");
         }
     }

@@ -127,6 +127,46 @@ fn a_stop_during_the_last_sync_is_not_damage() {
     }
 }
 
+/// The shutdown record states that everything before it is synced. It must not be written together with the record that
+/// a segment is not needed: a power failure could lose the sector with that record, but not the next sector.
+#[test]
+fn a_stop_while_the_shutdown_gives_up_a_segment_is_not_damage() {
+    const SEGMENT: u64 = 4096;
+    let how = settings(SEGMENT, SyncMode::Never);
+    let disk = Disk::new(1);
+    let mut first = life(&disk, SEGMENT, SyncMode::Never);
+    let mut jobs = 0;
+    while first.access.0.borrow().0.stats().current < 3 {
+        jobs += usize::from(put(&mut first, 300).is_some_and(|_| bring(&first)));
+        first.wal.maintain(&first.access, true);
+    }
+    first.wal.close(&first.access, first.now);
+    let oldest = |disk: &Disk| start(&disk.kill(1), how, first.now).expect("a log").1.stats().oldest;
+    // The length of a job determines how the last records are distributed over sectors.
+    for (length, operations) in (0..512).step_by(16).flat_map(|length| (0..10).map(move |count| (length, count))) {
+        let disk = disk.kill(1);
+        let mut life = Life::begin(disk.clone(), how, first.now, 1).expect("a log");
+        put(&mut life, length).expect("space for a job");
+        life.access.0.borrow_mut().0.evacuate_oldest();
+        for _ in 0..9 {
+            if life.access.0.borrow().0.stats().oldest == 1 {
+                life.wal.maintain(&life.access, true);
+            }
+        }
+        life.wal.write(&life.access);
+        assert_eq!(oldest(&disk), 1, "the first segment must be recorded as needed until the shutdown");
+        disk.crash_at(disk.operations() + operations);
+        life.wal.close(&life.access, life.now);
+        if !disk.has_crashed() {
+            assert!(oldest(&disk) > 1, "the shutdown must record that the first segment is not needed");
+            continue;
+        }
+        for seed in 0..60 {
+            assert!(found(&disk.power_cut(seed), SEGMENT, SyncMode::Never, &life) >= jobs, "{length}, {seed}");
+        }
+    }
+}
+
 #[test]
 fn without_syncs_segments_stay_until_their_copies_are_durable() {
     for seed in 1..9 {

@@ -130,9 +130,9 @@ impl Journal {
         if self.health == Health::Failing {
             return false;
         }
-        self.append_gone(); // now, because more segments might retire before each sync
+        self.append_gone(self.synced); // now, because more segments might retire before each sync
         let more = self.compact_some(engine);
-        self.append_gone();
+        self.append_gone(self.synced);
         more
     }
 
@@ -192,7 +192,9 @@ impl Journal {
         self.demanded = if self.syncs_copies { self.position } else { self.demanded };
     }
 
-    pub(super) fn append_gone(&mut self) {
+    /// `synced` is the current end of the synced part of the log, which can contain the copies of retired segments.
+    pub fn append_gone(&mut self, synced: Synced) {
+        self.is_synced(synced);
         if self.evacuating == 0 {
             self.in_doubt = false;
         }
