@@ -72,6 +72,27 @@ fn a_clock_jump_before_a_takeover_does_not_end_delays() {
     assert!((2400..=3000).contains(&left), "the job's delay moved with the clock: {left}");
 }
 
+/// The active server loses its lease because etcd does not respond, and becomes active again.
+#[test]
+fn a_clock_jump_while_no_server_is_active_does_not_end_delays() {
+    if !can_preload() {
+        return;
+    }
+    let (served, clocks) = (Served::start(), Clocks::new());
+    let member = clocks.start(&served, "a");
+    member.wait_active();
+    let id = member.client().put(b"x", 0, 3000, 60).expect("a job");
+    served.engine().is_away = true;
+    member.daemon.wait_log("no longer active");
+    clocks.set(Duration::from_secs(3600), Duration::ZERO);
+    wait_until("the server stands by", || member.daemon.log().matches("standing by as a").count() == 2);
+    served.engine().is_away = false;
+    member.daemon.wait_log("active as a, epoch 2");
+    member.wait_active();
+    let left: u64 = member.client().figure(&format!("stats-job {id}"), "time-left").expect("a figure").parse().unwrap();
+    assert!((2400..=3000).contains(&left), "the job's delay moved with the clock: {left}");
+}
+
 #[test]
 fn each_address_reports_the_role_and_only_the_active_server_is_ready() {
     let served = Served::start();

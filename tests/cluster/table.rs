@@ -1,7 +1,7 @@
 //! Tests, with the real program, the effect of each event on a server in each state.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{symlink, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,9 +34,13 @@ enum Event {
     /// An operator promotes a server that does not exist.
     OtherPromoted,
     EtcdWiped,
+    /// The journal of another queue replaces the journal in etcd.
+    JournalReplaced,
+    /// The disk has no space for a new position of the copy.
+    DiskFull,
 }
 
-const EVENTS: [Event; 10] = [
+const EVENTS: [Event; 12] = [
     Event::Stop,
     Event::EtcdSilent,
     Event::EtcdFull,
@@ -47,6 +51,8 @@ const EVENTS: [Event; 10] = [
     Event::OtherClaims,
     Event::OtherPromoted,
     Event::EtcdWiped,
+    Event::JournalReplaced,
+    Event::DiskFull,
 ];
 
 enum Outcome {
@@ -59,15 +65,19 @@ enum Outcome {
 }
 
 fn expected(state: State, event: Event) -> Outcome {
-    use Event::{CopyDamaged, DirectoryLost, EtcdFull, EtcdSilent, EtcdWiped};
-    use Event::{OtherClaims, OtherPromoted, SegmentRemoved, Stop, Suspended};
+    use Event::{CopyDamaged, DirectoryLost, DiskFull, EtcdFull, EtcdSilent, EtcdWiped};
+    use Event::{JournalReplaced, OtherClaims, OtherPromoted, SegmentRemoved, Stop, Suspended};
     use Outcome::{Exits, Refuses, Serves};
     match (state, event) {
         (State::Joining, Stop) => Exits("standing by as a"),
         (State::Joining, EtcdSilent | Suspended) => Serves("unexpected end of file"),
         (State::Joining, OtherClaims) => Serves("y at 127.0.0.1:1 is the active server"),
         (State::Joining | State::Standby, DirectoryLost) => Refuses("journal: No such file or directory"),
-        (State::Joining | State::Standby, EtcdWiped) => Refuses("etcd was wiped or restored"),
+        (State::Joining | State::Standby | State::Active, EtcdWiped | JournalReplaced) => {
+            Refuses("etcd was wiped or restored")
+        }
+        (State::Joining | State::Active, DiskFull) => Serves("active as a, epoch 1"),
+        (State::Standby, DiskFull) => Serves("active as a, epoch 2"),
         (State::Joining | State::Standby, CopyDamaged | SegmentRemoved) => {
             Serves("is damaged; copying the journal again")
         }
@@ -83,7 +93,6 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Active, Suspended) => Serves("was stopped for"),
         // The server creates a new directory and copies all entries from etcd to it.
         (State::Active, DirectoryLost | SegmentRemoved) => Serves("this server stops being active"),
-        (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
         // The active server reads its files only at startup.
         (State::Active, CopyDamaged) => Serves("active as a, epoch 1"),
         // The server shuts down cleanly so that the promoted server can take over, and becomes active again because the
@@ -96,7 +105,10 @@ fn expected(state: State, event: Event) -> Outcome {
 /// Starts a server and brings it into `state`. Also returns the active server if `state` is `Standby`.
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
-        State::Joining if matches!(event, Event::EtcdWiped | Event::CopyDamaged | Event::SegmentRemoved) => {
+        State::Joining
+            if matches!(event, Event::EtcdWiped | Event::JournalReplaced)
+                || matches!(event, Event::CopyDamaged | Event::SegmentRemoved) =>
+        {
             // In these cases, server `a` already has a copy of the journal.
             let first = clocks.start(served, "a");
             first.wait_active();
@@ -183,6 +195,15 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         }
         Event::OtherPromoted => served.engine().promote("y"),
         Event::EtcdWiped => served.engine().wipe(),
+        Event::JournalReplaced => {
+            let mut engine = served.engine();
+            engine.wipe();
+            (0..2).for_each(|_| engine.claim("y 127.0.0.1:1"));
+        }
+        Event::DiskFull => {
+            // Writing to this device fails as on a full disk.
+            symlink("/dev/full", member.folder.file("jobs").join("journal.position.new")).expect("a link");
+        }
     }
     // Kills the other server, which would otherwise remain active or become active again.
     if let (Some(other), false) = (other, event == Event::Stop) {
@@ -221,6 +242,12 @@ fn check(state: State, event: Event) {
             member.daemon.wait_log(log);
             member.wait_active();
             let is_damaged = matches!(event, Event::CopyDamaged | Event::SegmentRemoved);
+            if (state, event) == (State::Active, Event::DiskFull) {
+                // The active server saves its position every two seconds.
+                std::thread::sleep(Duration::from_secs(3));
+                member.client().put(b"y", 0, 0, 60).expect("a job");
+                assert!(!member.daemon.log().contains("no longer active"), "{}", member.daemon.log());
+            }
             assert!(is_damaged || !member.daemon.log().contains("is damaged"), "{state:?}, {event:?}");
         }
     }
