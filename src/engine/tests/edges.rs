@@ -507,6 +507,22 @@ fn a_kicked_dead_letter_is_found_again_when_fewer_tubes_have_its_key() {
     assert!(matches!(put(&mut engine, b"dead"), Ok(Tagged::New(_))));
 }
 
+#[test]
+#[should_panic(expected = "only the oldest job must be found by its hash")]
+fn the_check_detects_a_family_whose_oldest_job_is_hidden() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let options = JobOptions { dedup_key: DedupKey::Name(b"same".as_slice().into()), ..JobOptions::default() };
+    let id = engine.submit(client, b"t", job(b"x"), options, NOW).expect("memory").id;
+    engine.check();
+    let slot = engine.store.jobs.find(id).expect("the job");
+    let (family, number) = (engine.family_of(slot, false).expect("a family"), engine.store.extras.of(slot));
+    let hidden = engine.hash_dedup_key(&engine.store.extras.get(number).dedup_key, family.1, Some(id));
+    engine.store.set_twin(family, id, true);
+    engine.store.extras.rehash(number, hidden);
+    engine.check();
+}
+
 /// At the memory limit, a kick must fail for a job that needs additional memory, and succeed for other jobs.
 #[test]
 fn without_memory_only_dead_letters_with_different_keys_are_kicked() {
