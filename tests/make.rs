@@ -49,30 +49,91 @@ fn an_unusable_toolchain_is_reported_in_one_line() {
     }
 }
 
+/// Returns the program and the filter of each `cargo test` command in `text`. The program of unit tests is `--lib`.
+/// Filters after `--skip` are included.
+fn test_filters(text: &str) -> Vec<(String, String)> {
+    let text = text.replace("\\\n", " ");
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let (mut program, mut words) = ("", line.split_whitespace().peekable());
+        while let Some(word) = words.next() {
+            let filters = match word {
+                "--lib" => {
+                    program = word;
+                    words.next_if(|next| next.starts_with(char::is_alphabetic))
+                }
+                "--test" => {
+                    program = words.next().expect("a test program");
+                    words.next_if(|next| next.starts_with(char::is_alphabetic))
+                }
+                // Makefiles add `--skip` to each word of a variable: `$(addprefix --skip ,$(NAMES))`.
+                "--skip" => words.next().and_then(|next| match next.strip_prefix(",$(") {
+                    Some(name) => value(name.trim_end_matches(')')),
+                    None => Some(next),
+                }),
+                _ => None,
+            };
+            let filters = filters.into_iter().flat_map(str::split_whitespace);
+            found.extend(filters.map(|filter| (program.to_owned(), filter.to_owned())));
+        }
+    }
+    found
+}
+
+/// Returns the names of all tests in the program, including their modules. The program of unit tests is `--lib`.
+fn test_names(program: &str) -> Vec<String> {
+    let (folder, mut paths) = (format!("tests/{program}"), Vec::new());
+    if program == "--lib" {
+        files(Path::new("src"), &mut paths);
+    } else {
+        paths.push(format!("{folder}.rs"));
+        if Path::new(&folder).exists() {
+            files(Path::new(&folder), &mut paths);
+        }
+    }
+    let mut names = Vec::new();
+    for path in paths.iter().filter(|path| path.ends_with(".rs")) {
+        let module = path.trim_start_matches(&folder).trim_start_matches("src").trim_end_matches(".rs");
+        let mut is_test = false;
+        for line in fs::read_to_string(path).expect("a source").lines().map(str::trim_start) {
+            is_test |= line == "#[test]";
+            if let Some(function) = line.strip_prefix("fn ").filter(|_| is_test) {
+                names.push(format!("{module}/{function}").replace('/', "::"));
+                is_test = false;
+            }
+        }
+    }
+    names
+}
+
 /// `cargo test` succeeds even if a filter matches no test.
 #[test]
 fn every_test_that_a_target_names_exists() {
-    let makefile = fs::read_to_string("pkg/tests.mk").expect("the targets").replace("\\\n", " ");
-    let mut count = 0;
-    for line in makefile.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        for part in words.windows(3).filter(|part| part[0] == "--test" && part[2].starts_with(char::is_alphabetic)) {
-            let (program, filter) = (part[1], part[2]);
-            let mut sources = vec![format!("tests/{program}.rs")];
-            let folder = format!("tests/{program}");
-            if Path::new(&folder).exists() {
-                files(Path::new(&folder), &mut sources);
-            }
-            let has_test = |text: &str| text.lines().any(|line| line.starts_with("fn ") && line.contains(filter));
-            let is_module = |path: &str| path.ends_with(&format!("/{filter}.rs"));
-            let is_found = |path: &String| {
-                is_module(path) || path.ends_with(".rs") && has_test(&fs::read_to_string(path).expect("a source"))
-            };
-            assert!(sources.iter().any(is_found), "no test {filter} in tests/{program}.rs");
-            count += 1;
-        }
+    let is_known = |(program, filter): &(String, String)| {
+        test_names(program).iter().any(|name| name.split('(').next().unwrap_or_default().contains(filter))
+    };
+    let mut found = Vec::new();
+    for path in ["Makefile", "pkg/tests.mk", "pkg/packages.mk", ".ci/run"] {
+        found.extend(test_filters(&fs::read_to_string(path).expect("the targets")));
     }
-    assert!(count > 3, "{count}");
+    found.iter().for_each(|filter| assert!(is_known(filter), "no test {} in {}", filter.1, filter.0));
+    let of = |program: &str, filter: &str| (program.to_owned(), filter.to_owned());
+    for known in [
+        of("--lib", "every_short_sequence_of_calls"),
+        of("--lib", "server::"),
+        of("--lib", "as_many_clients_are_dropped"),
+        of("durability", "kill"),
+        of("gearman", "updates_for_very_many"),
+        of("sim", "requested_seeds"),
+        of("cluster", "confirmed_changes_survive"),
+    ] {
+        assert!(found.contains(&known), "{known:?} is not in {found:?}");
+    }
+    let renamed =
+        test_filters("\tcargo test --lib small_world -- --nocapture\n\tcargo test --test sim -- --skip wanted\n");
+    assert_eq!(renamed, [of("--lib", "small_world"), of("sim", "wanted")]);
+    assert!(!renamed.iter().any(is_known), "{renamed:?}");
 }
 
 fn files(folder: &Path, found: &mut Vec<String>) {
