@@ -75,6 +75,18 @@ const KINDS: [&str; 44] = [
     "http move-failed Sweep",
 ];
 
+/// The commands that always take one turn, apart from the permission check. Beanstalk commands that take more turns are
+/// in the type `Long`. For Gearman and Workq, these are variants of the type `Command`, and for HTTP, names of routes.
+const SHORT: [(&str, &str); 4] = [
+    ("beanstalk", ""),
+    ("gearman", "CanDo CantDo PreSleep Submit Work GetStatus Echo Option SetClientId Text Refused OutOfSync"),
+    ("workq", "Add Run Result Complete Delete InspectServer InspectQueue InspectJob Refused Close"),
+    (
+        "http",
+        "page healthz readyz find-job peek job body put pause settings kick-job move-job delete revoke bury favicon",
+    ),
+];
+
 fn type_name(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
@@ -476,6 +488,34 @@ fn long_commands_survive_any_change_between_their_turns() {
         seen, expected,
         "each interrupted command needs an entry in KINDS, and each entry a row that reaches it"
     );
+}
+
+/// Returns the variants of the type `name` in the source `text`.
+fn variants<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let (_, rest) = text.split_once(&format!("pub enum {name} {{\n")).expect("the type");
+    let lines = rest.lines().take_while(|line| *line != "}").map(str::trim_start);
+    let names = lines.map(|line| line.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default());
+    names.filter(|name| name.starts_with(char::is_uppercase)).collect()
+}
+
+/// A new command must be in `SHORT`, or in `KINDS` and therefore in a row.
+#[test]
+fn each_command_has_a_row_or_takes_one_turn() {
+    let routes = include_str!("../http/routes.rs").lines().filter_map(|line| line.trim_start().strip_prefix("row((\""));
+    let commands = [
+        ("beanstalk", variants(include_str!("../beanstalk/command.rs"), "Long")),
+        ("gearman", variants(include_str!("../gearman/command.rs"), "Command")),
+        ("workq", variants(include_str!("../workq/commands.rs"), "Command")),
+        ("http", routes.filter_map(|line| line.split('"').next()).collect()),
+    ];
+    for ((protocol, names), (other, short)) in commands.into_iter().zip(SHORT) {
+        assert!(protocol == other && names.len() > 12, "{names:?}");
+        for name in names {
+            let has_row = KINDS.iter().any(|kind| kind.split(' ').take(2).eq([protocol, name]));
+            let is_short = short.split(' ').any(|word| word == name);
+            assert_ne!(has_row, is_short, "{protocol} {name} must be in either KINDS or SHORT");
+        }
+    }
 }
 
 /// Listing 100,000 connections in sorted order must take many short turns, so that other clients are served in between.

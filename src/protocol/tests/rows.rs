@@ -105,6 +105,15 @@ pub const ROWS: &[Row] = &[
         &["KICKED "],
     ),
     row(
+        "kick of delayed jobs",
+        |world| {
+            world.send_as_other("flush-buried t\r\n");
+            world.send(world.requester, b"use t\r\n");
+            bytes("kick 1000\r\n")
+        },
+        &["KICKED "],
+    ),
+    row(
         "the end of a group",
         |world| {
             world.send_as_other("put 0 0 1000 1 tub:t grp:many\r\nx\r\n");
@@ -159,6 +168,7 @@ pub const ROWS: &[Row] = &[
         &["FOUND ", "NOT_FOUND"],
     ),
     row("list-jobs", |_| bytes("list-jobs t reserved 0 100\r\n"), &["OK ", "NOT_FOUND"]),
+    row("list-jobs of all tubes", |_| bytes("list-jobs * reserved 0 100\r\n"), &["OK "]),
     row(
         "list-keys",
         |world| {
@@ -399,6 +409,7 @@ pub const ROWS: &[Row] = &[
         &["+OK ", "-NOT-FOUND"],
     ),
     row("GET /metrics", |world| world.http("GET /metrics", ""), &["HTTP/1.1 200"]),
+    row("GET /metrics of a tube", |world| world.http("GET /metrics?tube=t", ""), &["HTTP/1.1 200", "HTTP/1.1 404"]),
     row(
         "GET /api/server",
         |world| {
@@ -451,6 +462,11 @@ pub const ROWS: &[Row] = &[
     ),
     row("GET connections", |world| world.http("GET /api/connections?sort=job-age", ""), &["HTTP/1.1 200"]),
     row("GET jobs", |world| world.http("GET /api/tubes/t/jobs", ""), &["HTTP/1.1 200", "HTTP/1.1 404"]),
+    row(
+        "GET reserved jobs",
+        |world| world.http("GET /api/tubes/t/jobs?state=reserved", ""),
+        &["HTTP/1.1 200", "HTTP/1.1 404"],
+    ),
     row(
         "GET failed",
         |world| {
