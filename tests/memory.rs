@@ -191,3 +191,27 @@ fn reloading_the_access_file_leaks_no_memory() {
     }
     growth.check("access file", Vec::new(), 0);
 }
+
+/// Puts and deletes jobs in tubes that exist only as long as their job. Fills the history first with short names, so
+/// that all of its entries are in memory, and then with long names.
+#[test]
+fn names_of_deleted_tubes_in_the_history_are_charged() {
+    const ENTRIES: usize = 12_000;
+    let daemon = Daemon::start(&["-t", "2", "--max-memory", "256M", "--history", &ENTRIES.to_string()]);
+    let fill = |first: usize, filling: &str| {
+        let mut stream = BufReader::new(daemon.tcp());
+        for id in first..first + ENTRIES {
+            let commands = format!("put 0 0 9 0 tub:\"{id:07}{filling}\"\r\n\r\ndelete {id}\r\n");
+            stream.get_mut().write_all(commands.as_bytes()).expect("the server reads");
+            for expected in [format!("INSERTED {id}\r\n"), "DELETED\r\n".to_owned()] {
+                let mut line = String::new();
+                stream.read_line(&mut line).expect("a reply");
+                assert_eq!(line, expected);
+            }
+        }
+    };
+    fill(1, "");
+    let growth = Growth::begin(&daemon);
+    fill(1 + ENTRIES, &"x".repeat(500));
+    growth.check("history", Vec::new(), 499 * ENTRIES as u64);
+}

@@ -21,8 +21,9 @@ use super::space::SpaceRequest;
 use super::tls::ServerConfig;
 use crate::binlog::{self, Journal, JournalAccess, OpenError, Opened, RecoveryProgress, Required, Storage};
 use crate::engine::{
-    ClientId, Engine, Event, Fingerprints, JobId, Limits, LongCommand, PastJob, Span, Time, FEW_WATCHED,
+    ClientId, Engine, Event, Fingerprints, JobId, Limits, LongCommand, Span, Time, FEW_WATCHED, MAX_ENTRY_COST,
 };
+use crate::protocol::text::MAX_QUOTED_NAME;
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
 use crate::settings::config::Config;
@@ -33,6 +34,7 @@ const BACKGROUND_SHARE: u64 = 2;
 
 /// The history can use 1/`HISTORY_PART` of the memory limit if the limit is at least `MIN_MEMORY_FOR_HISTORY`.
 const HISTORY_PART: usize = 16;
+const MAX_HISTORY_ENTRY: usize = MAX_ENTRY_COST + MAX_QUOTED_NAME;
 const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
 /// The pause after processing deadlines, so that the next round processes several. An isolated deadline is not delayed.
@@ -112,7 +114,7 @@ impl Hub {
             hash_secret: secret,
             history: match config.max_memory {
                 0..MIN_MEMORY_FOR_HISTORY => 0,
-                max_memory => config.history.min(max_memory as usize / HISTORY_PART / size_of::<PastJob>()),
+                max_memory => config.history.min(max_memory as usize / HISTORY_PART / MAX_HISTORY_ENTRY),
             },
         };
         let (counters, stops_when_empty, stops, journal, outboxes, rests_until) = Default::default();

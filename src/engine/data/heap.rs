@@ -207,6 +207,11 @@ impl<K: Ord + Clone> Smallest<K> {
         ((self.best.capacity() + self.samples.capacity()) * size_of::<K>() + self.counts.capacity() * 8) as u64
     }
 
+    /// Returns all stored keys, some of them twice.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.best.iter().chain(&self.samples).chain(&self.floor)
+    }
+
     pub fn offer(&mut self, key: K) {
         if self.floor.as_ref().is_some_and(|floor| key <= *floor) {
             return;

@@ -27,6 +27,10 @@ impl Verdict {
 /// The history keeps at most this many bytes of each body.
 const SHOWN: usize = 64;
 const KEPT_REASON: usize = 256;
+/// Bytes charged for an entry, excluding its tube name and its reason, but including the reference counts of the name.
+const ENTRY_COST: usize = size_of::<PastJob>() + 2 * size_of::<usize>();
+/// The maximum number of bytes charged for an entry, excluding its tube name.
+pub const MAX_ENTRY_COST: usize = ENTRY_COST + KEPT_REASON;
 
 #[derive(Debug)]
 pub struct PastJob {
@@ -91,7 +95,7 @@ impl Past {
             0 => (Vec::new(), Time::NEVER),
             _ => (vec![Point::default(); POINTS], Time::default()),
         };
-        let memory = (capacity * size_of::<PastJob>() + size_of_val(&*points)) as u64;
+        let memory = (capacity * ENTRY_COST + size_of_val(&*points)) as u64;
         Past { capacity, jobs: Vec::with_capacity(capacity), memory, points, point_end, ..Past::default() }
     }
 
@@ -113,6 +117,8 @@ impl Past {
             self.memory -= reason.len() as u64;
         }
         if !Arc::ptr_eq(&entry.tube, tube) {
+            // The name counts for each entry, because the entry may outlive the tube.
+            self.memory = self.memory + tube.len() as u64 - entry.tube.len() as u64;
             entry.tube = tube.clone();
         }
         (entry.id, entry.created, entry.ended, entry.verdict) = (job.id, job.created, self.now, verdict);
@@ -190,10 +196,14 @@ mod tests {
     use super::*;
 
     fn add(past: &mut Past, id: u64, reason: &[u8]) {
+        add_in(past, id, &Arc::default(), reason);
+    }
+
+    fn add_in(past: &mut Past, id: u64, tube: &Arc<[u8]>, reason: &[u8]) {
         let (details, body) = (Details::new(Span::ZERO, Span::ZERO), Bodies::default().copy(b"xxx"));
         let job = Job::new(JobId(id), 0, 0, details, body, Time::from_nanos(5));
         past.now = Time::from_nanos(15);
-        past.record(&job, b"xxx", &Arc::default(), if reason.is_empty() { Verdict::Done } else { Verdict::Buried });
+        past.record(&job, b"xxx", tube, if reason.is_empty() { Verdict::Done } else { Verdict::Buried });
         past.explain(reason);
     }
 
@@ -208,13 +218,27 @@ mod tests {
             assert_eq!(ids, (id.saturating_sub(9).max(1)..=id).collect::<Vec<_>>());
         }
         assert!(past.job(14).is_none() && past.job(25).is_none());
-        assert_eq!(past.memory - before, 5 * 3, "only reasons take more memory");
+        assert_eq!(past.memory - before, 5 * 3, "reasons count");
         let page = std::fs::read_to_string("man/beanpole-memory.7").expect("the manual page");
-        let entry = format!("Each entry counts as {} bytes", size_of::<PastJob>());
+        let entry = format!("Each entry counts as {} bytes", ENTRY_COST);
         assert!(page.contains(&entry) || cfg!(not(target_pointer_width = "64")), "{entry}");
         let shown = past.job(24).expect("a job");
         assert_eq!((shown.start(), shown.waited()), (b"xxx".as_slice(), Span::from_nanos(10)));
         assert_eq!(past.points().map(|point| point.done + point.failed).sum::<u64>(), 25);
+    }
+
+    #[test]
+    fn the_tube_names_of_all_entries_count() {
+        let mut past = Past::new(10);
+        let before = past.memory;
+        let tube: Arc<[u8]> = [b't'; 500].into();
+        (1..=7).for_each(|id| add_in(&mut past, id, &tube, b"why"));
+        // The history keeps the names of tubes that no longer exist.
+        (8..=15).for_each(|id| add_in(&mut past, id, &[b'd'; 300].into(), b""));
+        assert_eq!(past.memory - before, 2 * 503 + 8 * 300);
+        assert_eq!(past.memory, past.counted());
+        (16..=30).for_each(|id| add(&mut past, id, b""));
+        assert_eq!(past.memory, before);
     }
 
     #[test]

@@ -50,8 +50,10 @@ impl NamePage {
         NamePage { smallest: Smallest::new(offset, limit), from: 0 }
     }
 
+    /// Includes the names and their reference counts, because the page may outlive the tubes.
     pub fn footprint(&self) -> u64 {
-        self.smallest.footprint()
+        let names = self.smallest.keys().map(|name| name.len() + 2 * size_of::<usize>());
+        self.smallest.footprint() + names.sum::<usize>() as u64
     }
 }
 
@@ -77,7 +79,8 @@ impl IdPage {
     }
 
     pub fn footprint(&self) -> u64 {
-        (self.tube.len() + 8 * self.limit) as u64
+        let smallest = self.smallest.as_ref().map_or(0, |it| size_of_val(&**it) as u64 + it.footprint());
+        (self.tube.len() + self.found.capacity() * size_of::<JobId>()) as u64 + smallest
     }
 }
 
@@ -414,5 +417,33 @@ impl Engine {
         walk.ids.extend(tube.buried.iter(&self.store.jobs).map(|slot| self.store.jobs.get(slot).id));
         walk.ids.reverse();
         self.agenda.steps.take(walk.ids.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Body, Limits, NewJob};
+
+    /// The names on a page of tubes count, because other clients can delete the tubes before the page is complete.
+    #[test]
+    fn interrupted_lists_count_the_memory_that_they_hold() {
+        let now = Time::from_nanos(1 << 60);
+        let mut engine = Engine::new(Limits::NONE);
+        let client = engine.connect();
+        for number in 0..100 {
+            engine.use_tube(client, format!("{number:0400}").as_bytes()).expect("memory");
+            let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::from(b"x".as_slice()) };
+            let id = engine.put(client, new, now).expect("memory");
+            assert!(engine.reserve_job(client, id, now).is_some());
+        }
+        engine.grant_steps(50);
+        let mut names = NamePage::new(0, 1000);
+        assert_eq!(engine.tubes_of(&mut names, now, |_| true), None);
+        assert!(names.footprint() > 40 * 400, "{}", names.footprint());
+        let mut page = IdPage::new(Box::default(), State::Reserved, 0, 64);
+        engine.grant_steps(50);
+        assert_eq!(engine.list_ids(&mut page, |_| true), Some((Progress::More, Vec::new())));
+        assert!(page.footprint() >= 8 * page.found.len() as u64 && !page.found.is_empty());
     }
 }

@@ -153,7 +153,7 @@ impl FindOldest {
     }
 
     pub fn footprint(&self) -> u64 {
-        self.tube().len() as u64
+        (self.tube().len() + self.found.capacity() * size_of::<Option<Oldest>>()) as u64
     }
 }
 

@@ -83,8 +83,10 @@ impl Bodies {
 impl Past {
     /// Recounts the bytes of the history.
     pub fn counted(&self) -> u64 {
-        let reasons = self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len());
-        (self.capacity * size_of::<PastJob>() + size_of_val(&*self.points) + reasons.sum::<usize>()) as u64
+        let texts = |job: &PastJob| job.tube.len() + job.reason.as_ref().map_or(0, |reason| reason.len());
+        let entries = self.capacity * (size_of::<PastJob>() + 2 * size_of::<usize>())
+            + self.jobs.iter().map(texts).sum::<usize>();
+        (entries + size_of_val(&*self.points)) as u64
     }
 }
 

@@ -20,7 +20,7 @@ pub struct FindReserved {
 
 impl FindReserved {
     pub fn footprint(&self) -> u64 {
-        (CANDIDATES * size_of::<(Time, JobId)>()) as u64
+        size_of_val(&*self.best) as u64 + self.best.footprint()
     }
 }
 

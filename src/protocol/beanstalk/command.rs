@@ -25,6 +25,11 @@ pub fn tags_size(tags: &Tags) -> u64 {
     TAGS_OVERHEAD + groups as u64 + tags.options.reason.as_ref().map_or(0, |reason| reason.len() as u64)
 }
 
+/// Returns the maximum memory usage of parsed tags in bytes. The result of [`tags_size`] includes only one quoted name.
+pub fn tags_footprint(tags: &Tags) -> u64 {
+    tags_size(tags) + (size_of::<Tags>() + MAX_QUOTED_NAME) as u64
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
     /// The number of bytes from the start of the body to the end of the input.
@@ -195,7 +200,7 @@ impl ProtocolCommand for Command {
     fn footprint(&self) -> u64 {
         let bytes = match self {
             Command::Put { job, tags } => {
-                return job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_size(tags))
+                return job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_footprint(tags))
             }
             Command::PutInPlace { job } => job.body.length,
             Command::Fail { reason, .. } => reason.len(),
@@ -328,7 +333,10 @@ mod tests {
         assert_eq!(Long::DeleteBatch { ids, at: 3, deleted: 2 }.footprint(), 800);
         assert!(size_of::<Long>() <= 128, "{}", size_of::<Long>());
         let page = IdPage::new(b"tube".as_slice().into(), crate::engine::State::Ready, 0, 10);
-        assert_eq!(Long::ListJobs(page).footprint(), 4 + 8 * 10);
-        assert_eq!(Long::PeekReserved(FindReserved::default()).footprint(), 16 * 16);
+        assert_eq!(Long::ListJobs(page).footprint(), 4);
+        assert!(Long::PeekReserved(FindReserved::default()).footprint() > 100);
+        let (job, tags) =
+            (NewJob { pri: 0, delay: Span::ZERO, ttr: Span::ZERO, body: Body::default() }, Box::default());
+        assert!(Command::Put { job, tags: Some(tags) }.footprint() as usize > size_of::<Tags>() + 2 * MAX_QUOTED_NAME);
     }
 }

@@ -3,12 +3,12 @@
 
 use memchr::memchr;
 
-use super::command::{tags_size, Command, InPlace};
+use super::command::{tags_footprint, Command, InPlace};
 use super::commands::{row_of, CommandName, MAX_LINE};
 use super::extensions::{read_tags, Tagging, MAX_SCHEDULE};
 use super::reply;
 use crate::engine::{Body, JobId, NewJob, Priority, Span, Tags, PAGED_MAX};
-use crate::protocol::text::{number, number32, past, upto, MAX_QUOTED_NAME};
+use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
@@ -191,8 +191,7 @@ impl Line {
     #[cold]
     fn heap_size(&self) -> u64 {
         let Line::Put(_, Some(tags)) = self else { return 0 };
-        // The result of `tags_size` includes only one quoted name.
-        tags_size(tags) + (size_of::<Tags>() + MAX_QUOTED_NAME) as u64
+        tags_footprint(tags)
     }
 
     fn refuse(self, reply: &'static [u8]) -> Decoded<Command> {
@@ -266,6 +265,7 @@ fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::command::TAGS_OVERHEAD;
     use super::*;
     use crate::protocol::tests::pieces::{in_pieces, LIMITS};
     use crate::protocol::ProtocolCommand;
@@ -424,7 +424,7 @@ mod tests {
         }
         for (line, bytes) in [
             ("put 1 0 9 3\r\nabc\r\n", 3),
-            ("put 1 0 9 3 idp:x\r\nabc\r\n", 3 + super::super::command::TAGS_OVERHEAD),
+            ("put 1 0 9 3 idp:x\r\nabc\r\n", 3 + TAGS_OVERHEAD + PARSED_TAGS),
             ("pause-tube t 7\r\n", 1),
         ] {
             assert_eq!(read(line).footprint(), bytes, "{line}");

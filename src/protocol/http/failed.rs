@@ -145,8 +145,8 @@ pub fn jobs(it: &mut Arguments) -> Parsed {
 impl HttpAction for FailedJobs {
     fn footprint(&self) -> u64 {
         let FailedGroup { tube, reason } = &self.group;
-        let group = tube.len() + reason.as_ref().map_or(0, |reason| reason.len()) + 16 * (self.limit + 1);
-        group as u64 + self.walk.footprint() + self.rows.as_ref().map_or(0, JobRows::footprint)
+        let group = (tube.len() + reason.as_ref().map_or(0, |reason| reason.len())) as u64 + self.newest.footprint();
+        group + self.walk.footprint() + self.rows.as_ref().map_or(0, JobRows::footprint)
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {

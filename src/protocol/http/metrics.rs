@@ -280,6 +280,7 @@ impl HttpAction for Scrape {
     fn footprint(&self) -> u64 {
         (self.filter.len() + self.only.as_ref().map_or(0, |name| name.len())) as u64
             + self.names_size
+            + self.oldest.footprint()
             + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
     }
 
@@ -509,7 +510,7 @@ mod tests {
                 break answer.expect("figures").1;
             }
             let footprint = scrape.footprint();
-            assert!(footprint - before <= (1 << 20) + 64 * STEPS, "{footprint} bytes after {before}");
+            assert!(footprint <= before + (1 << 20) + 64 * STEPS, "{footprint} bytes after {before}");
             before = footprint;
         };
         let bytes: Vec<u8> = text.chunks().flatten().copied().collect();
