@@ -99,8 +99,9 @@ impl Export<'_> {
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
 
+    /// Stores all keys before it writes the first one, so that an endless list ends when it uses too much memory.
     fn keys_of_server(&mut self, link: &mut Link) -> Result {
-        let mut from = 0;
+        let (mut from, mut keys) = (0, Vec::new());
         loop {
             let reply = link.ask(&format!("list-keys {from}"))?;
             match first_word(&reply.line) {
@@ -108,16 +109,16 @@ impl Export<'_> {
                 "UNKNOWN_COMMAND" | "FORBIDDEN" => return Ok(()),
                 _ => return Err(refusal("list-keys", &reply.line)),
             }
-            let keys = yaml::keys(&reply.body);
-            let Some((last, ..)) = keys.last() else { return Ok(()) };
+            let page = yaml::keys(&reply.body);
+            let Some((last, ..)) = page.last() else { break };
             check_progress((from..u64::MAX).contains(last))?;
             from = last + 1;
-            for (_, left, tube, key) in &keys {
-                if self.wanted.has_tube(tube) {
-                    self.key(tube, key, *left)?;
-                }
-            }
+            keys.extend(page);
         }
+        for (_, left, tube, key) in keys.iter().filter(|(_, _, tube, _)| self.wanted.has_tube(tube)) {
+            self.key(tube, key, *left)?;
+        }
+        Ok(())
     }
 
     fn export_binlog(&mut self, path: &Path) -> Result<u8> {

@@ -291,10 +291,26 @@ fn endless_lists_end_with_an_error() {
             _ => Some("OK 4\r\n---\n\r\n"),
         }
     };
-    let server = pretender(endless);
-    for line in [&["connections"][..], &["history", "-n", "0"], &["export"], &["tubes"]] {
+    // Without jobs, `export` lists the keys.
+    let endless_keys = |line: &str| match line.split_once(' ') {
+        Some(("list-keys", from)) => {
+            let from: u64 = from.trim().parse().unwrap_or(0);
+            listed((from..from + 1000).map(|next| format!("- [{next}, 9, \"default\", \"key\"]\n")))
+        }
+        _ if line.starts_with("list-tubes") => Some("OK 14\r\n---\n- default\n\r\n"),
+        _ => Some("OK 4\r\n---\n\r\n"),
+    };
+    let (server, server_of_keys) = (pretender(endless), pretender(endless_keys));
+    for (server, line) in [
+        (&server, &["connections"][..]),
+        (&server, &["history", "-n", "0"]),
+        (&server, &["export"]),
+        (&server, &["tubes"]),
+        (&server_of_keys, &["export"]),
+        (&server_of_keys, &["export", "other-tube"]),
+    ] {
         let mut command = shell("ulimit -v 64000; exec \"$0\" \"$@\"", line);
-        command.env("BEANPOLE_SERVER", &server);
+        command.env("BEANPOLE_SERVER", server);
         failed(&run_command(command), 3, &["the replies are too large for the memory here"]);
     }
 }
