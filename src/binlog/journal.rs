@@ -417,7 +417,9 @@ impl Journal {
 
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
-        self.health = if changes { to } else { self.health };
+        if changes {
+            self.health = to;
+        }
         changes
     }
 

@@ -114,7 +114,9 @@ impl<'a> Reading<'a> {
             };
             // A damaged segment is not truncated, so the whole file counts toward the disk usage.
             let is_damaged = self.journal.segment(link.number).is_some_and(|segment| segment.damaged);
-            link.length.filter(|_| is_damaged).into_iter().for_each(|length| self.journal.found_length(length));
+            if let Some(length) = link.length.filter(|_| is_damaged) {
+                self.journal.found_length(length);
+            }
             if !goes_on {
                 break;
             }
@@ -384,7 +386,9 @@ impl<'a> Reading<'a> {
             }
             Record::Key { id, until, tube, key } => {
                 let (number, before) = self.engine.add_key(JobId(id), tube.into(), key.into(), until, true);
-                before.into_iter().for_each(|(number, names)| self.journal.lost(Live::Key, number, key_size(names)));
+                if let Some((number, names)) = before {
+                    self.journal.lost(Live::Key, number, key_size(names));
+                }
                 self.journal.found(Live::Key, number, key_size(tube.len() + key.len()));
             }
             Record::Settings { tube, settings } => {

@@ -15,8 +15,7 @@ pub struct Reply {
 impl Reply {
     /// Returns the number after `word`, if the line begins with `word`.
     pub fn number(&self, word: &str) -> Option<u64> {
-        let rest = self.line.strip_prefix(word)?.strip_prefix(' ')?;
-        rest.split(' ').next()?.parse().ok()
+        self.line.strip_prefix(word)?.strip_prefix(' ')?.split(' ').next()?.parse().ok()
     }
 }
 

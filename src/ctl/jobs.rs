@@ -180,7 +180,9 @@ pub fn release(call: &Call, out: &mut Out) -> Result<u8> {
     let done = for_each_job(call, out, &mut |link, id| {
         let old = reserve_by_id(link, id)?;
         let state = give_back(link, id, &old, pri, delay)?;
-        code = if state == "buried" { REFUSED } else { code };
+        if state == "buried" {
+            code = REFUSED;
+        }
         Ok(state)
     });
     Ok(done?.max(code))

@@ -211,7 +211,9 @@ impl JobTags {
     pub fn read(object: &Object) -> Result<JobTags, String> {
         let mut stats = StatsReply::default();
         for (key, value) in &KEYS {
-            read_value(object, key, value)?.into_iter().for_each(|text| stats.push(key, text));
+            if let Some(text) = read_value(object, key, value)? {
+                stats.push(key, text);
+            }
         }
         Ok(JobTags(stats))
     }

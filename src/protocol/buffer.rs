@@ -79,8 +79,7 @@ impl Output {
     }
 
     pub fn len(&self) -> usize {
-        let last = self.chunks.back().map_or(0, |chunk| chunk.bytes().len());
-        self.settled.length + last - self.sent
+        self.settled.length + self.chunks.back().map_or(0, |chunk| chunk.bytes().len()) - self.sent
     }
 
     fn sums(&self) -> Sums {

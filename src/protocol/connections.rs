@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::pages::{Mark, Order, SortedPage};
 use super::text::{has_part, push_tube_name};
-use super::{sees, Context, FigureValue, Output, Peers, Wire};
+use super::{sees, show_optional, Context, FigureValue, Output, Peers, Wire};
 use crate::access::ClientAccess;
 use crate::engine::{ClientId, ClientStats, Engine, Handle, JobCounts, JobId, Progress, Stats, Time};
 
@@ -201,15 +201,16 @@ impl<'a> Connections<'a> {
         }
         show("protocol", Word(self.wire(it).name().as_bytes()));
         let name = info.map(|info| &*info.name).filter(|name| !name.is_empty() && *name != b"-");
-        name.into_iter().for_each(|name| show("client", Text(name)));
-        info.and_then(|info| info.user.as_deref()).into_iter().for_each(|user| show("user", Text(user.as_bytes())));
+        show_optional("client", name.map(Text), &mut show);
+        let user = info.and_then(|info| info.user.as_deref());
+        show_optional("user", user.map(|user| Text(user.as_bytes())), &mut show);
         let state: &[u8] = match it {
             _ if it.held > 0 => b"working",
             _ if it.waits => b"waiting",
             _ => b"idle",
         };
         show("state", Word(state));
-        it.used.filter(|tube| self.sees(tube)).into_iter().for_each(|tube| show("using", Name(tube)));
+        show_optional("using", it.used.filter(|tube| self.sees(tube)).map(Name), &mut show);
         let mut watched = Vec::new();
         for tube in it.watched.iter().filter(|tube| self.sees(tube)) {
             push_tube_name(&mut watched, tube);
@@ -227,7 +228,8 @@ impl<'a> Connections<'a> {
                 show("progress", Word(format!("{done}/{total}").as_bytes()));
             }
         }
-        self.peers.address(it.client).into_iter().for_each(|address| show("address", Text(address.as_bytes())));
+        let address = self.peers.address(it.client);
+        show_optional("address", address.as_ref().map(|address| Text(address.as_bytes())), &mut show);
     }
 }
 

@@ -13,6 +13,9 @@ mod connections;
 mod dialogue;
 mod guard;
 mod pages;
+#[cfg(any(test, feature = "test-support"))]
+#[path = "tests/support.rs"]
+mod support;
 pub(crate) mod text;
 mod upload;
 
@@ -42,6 +45,13 @@ pub enum FigureValue<'a> {
     /// Quoted if beanstalkd does not allow the name.
     Name(&'a [u8]),
     Text(&'a [u8]),
+}
+
+/// Calls `show` if the figure has a value.
+pub fn show_optional(key: &'static str, value: Option<FigureValue>, show: &mut dyn FnMut(&'static str, FigureValue)) {
+    if let Some(value) = value {
+        show(key, value);
+    }
 }
 
 /// A protocol for client connections.
@@ -158,12 +168,6 @@ pub trait Peers {
     fn address(&self, client: ClientId) -> Option<String>;
 }
 
-impl Peers for () {
-    fn address(&self, _: ClientId) -> Option<String> {
-        None
-    }
-}
-
 /// The parts of the server that a command can access. The engine stays locked while a context exists.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
@@ -184,19 +188,7 @@ pub struct Context<'a> {
     pub input: &'a [u8],
 }
 
-impl<'a> Context<'a> {
-    /// Returns a context in which the client has all rights and the server has no binlog.
-    pub fn plain(
-        engine: &'a mut Engine,
-        (counters, registry): (&'a mut CommandCounters, &'a mut ClientRegistry),
-        (settings, host): (&'a ProtocolSettings, &'a dyn Host),
-        client: ClientId,
-        now: Time,
-    ) -> Context<'a> {
-        let (peers, log, access, half_closed, input) = (&(), None, None, false, &[]);
-        Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
-    }
-
+impl Context<'_> {
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
         let [.., http] = self.registry.counts;

@@ -61,8 +61,6 @@ pub struct SortedPage<V> {
     found_after: u64,
     rows: BTreeMap<Key, (u64, V)>,
     pub is_open: bool,
-    /// Total bytes of the names in `rows`.
-    names: u64,
     has_more: bool,
     last: Option<Mark>,
 }
@@ -71,7 +69,7 @@ impl<V> SortedPage<V> {
     pub fn new(order: Order, after: Option<Mark>, limit: usize) -> SortedPage<V> {
         let after = after.map(|mark| order.key(mark.value, &mark.name));
         let (rows, is_open, has_more, last) = (BTreeMap::new(), true, false, None);
-        SortedPage { order, after, limit, found: 0, found_after: 0, rows, is_open, names: 0, has_more, last }
+        SortedPage { order, after, limit, found: 0, found_after: 0, rows, is_open, has_more, last }
     }
 
     pub fn footprint(&self) -> u64 {
@@ -79,13 +77,15 @@ impl<V> SortedPage<V> {
         let row = 2 * size_of::<(Key, u64, V)>() + 24;
         let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
         let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
-        (after + last) as u64 + self.names + (self.rows.len() * row) as u64
+        let rows = self.rows.keys().map(|(_, name)| name.len() + row);
+        (after + last + rows.sum::<usize>()) as u64
     }
 
     fn remove(&mut self, is_first: bool) -> Option<(Key, (u64, V))> {
-        let row = if is_first != self.order.is_reverse() { self.rows.pop_first() } else { self.rows.pop_last() };
-        self.names -= row.as_ref().map_or(0, |((_, name), _)| name.len() as u64);
-        row
+        match is_first != self.order.is_reverse() {
+            true => self.rows.pop_first(),
+            false => self.rows.pop_last(),
+        }
     }
 
     /// Adds an item that follows the start position, unless `limit` added items precede it. Returns `true` if added.
@@ -104,9 +104,7 @@ impl<V> SortedPage<V> {
             }
             self.remove(false);
         }
-        if self.rows.insert(key, (value, keep())).is_none() {
-            self.names += name.len() as u64;
-        } else {
+        if self.rows.insert(key, (value, keep())).is_some() {
             // The page already contained this tube, which was re-created while the page was being collected.
             (self.found, self.found_after) = (self.found - 1, self.found_after - 1);
         }
@@ -123,8 +121,7 @@ impl<V> SortedPage<V> {
 
     pub fn next(&mut self) -> Option<(&[u8], V)> {
         let ((_, name), (value, kept)) = self.remove(true)?;
-        let mark = self.last.insert(Mark { value, name });
-        Some((&mark.name, kept))
+        Some((&self.last.insert(Mark { value, name }).name, kept))
     }
 
     /// Returns the start of the next page. The caller must first remove all items by calling [`SortedPage::next`].

@@ -34,7 +34,6 @@ const BACKGROUND_SHARE: u64 = 2;
 
 /// The history can use 1/`HISTORY_PART` of the memory limit if the limit is at least `MIN_MEMORY_FOR_HISTORY`.
 const HISTORY_PART: usize = 16;
-const MAX_HISTORY_ENTRY: usize = MAX_ENTRY_COST + MAX_QUOTED_NAME;
 const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
 /// The pause after processing deadlines, so that the next round processes several. An isolated deadline is not delayed.
@@ -114,7 +113,9 @@ impl Hub {
             hash_secret: secret,
             history: match config.max_memory {
                 0..MIN_MEMORY_FOR_HISTORY => 0,
-                max_memory => config.history.min(max_memory as usize / HISTORY_PART / MAX_HISTORY_ENTRY),
+                max_memory => {
+                    config.history.min(max_memory as usize / HISTORY_PART / (MAX_ENTRY_COST + MAX_QUOTED_NAME))
+                }
             },
         };
         let (counters, stops_when_empty, stops, journal, outboxes, rests_until) = Default::default();

@@ -383,12 +383,6 @@ impl Server {
     pub fn quiesce(&self, connections: u64) {
         self.running.lock().quiesce(connections);
     }
-
-    #[doc(hidden)]
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn check(&self) {
-        self.hub.with_engine(|engine, _| engine.check());
-    }
 }
 
 impl std::fmt::Debug for Server {

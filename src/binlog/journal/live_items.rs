@@ -178,9 +178,7 @@ impl Journal {
 
     pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
-        if let Some(before) = before {
-            self.lost(live, number, before);
-        }
+        self.changed(live, number, before, None);
         self.live += size;
         self.write(live, number, size, engine);
     }

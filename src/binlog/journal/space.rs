@@ -189,7 +189,9 @@ impl Journal {
         (self.old, self.retiring) = (self.old - bytes, self.retiring + bytes);
         self.evacuating -= usize::from(evacuating);
         self.retired.push_back(Retired { number, bytes, after: UNRECORDED, damaged });
-        self.demanded = if self.syncs_copies { self.position } else { self.demanded };
+        if self.syncs_copies {
+            self.demanded = self.position;
+        }
     }
 
     /// `synced` is the current end of the synced part of the log, which can contain the copies of retired segments.

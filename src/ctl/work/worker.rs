@@ -39,21 +39,17 @@ impl Worker {
 
     pub fn run(mut self) -> Result<u8> {
         let mut wait = Duration::from_secs(1);
-        loop {
-            if self.shared.stop_request() != Stop::No {
-                return Ok(DONE);
-            }
+        while self.shared.stop_request() == Stop::No {
             match self.round() {
                 Ok(None) => wait = Duration::from_secs(1),
                 Ok(Some(code)) => return Ok(code),
                 Err(problem) if problem.code == NO_CONNECTION => {
                     (self.link, self.knows_fail) = (None, None);
-                    if self.shared.stop_request() != Stop::No {
-                        return Ok(DONE);
+                    if self.shared.stop_request() == Stop::No {
+                        tell(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
+                        self.shared.pause(self.index, wait);
+                        wait = (wait * 2).min(MAX_RECONNECT);
                     }
-                    tell(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
-                    self.shared.pause(self.index, wait);
-                    wait = (wait * 2).min(MAX_RECONNECT);
                 }
                 Err(problem) => {
                     self.shared.finish();
@@ -61,6 +57,7 @@ impl Worker {
                 }
             }
         }
+        Ok(DONE)
     }
 
     fn round(&mut self) -> Result<Option<u8>> {

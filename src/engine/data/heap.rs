@@ -218,8 +218,7 @@ impl<K: Ord + Clone> Smallest<K> {
         }
         self.offered += 1;
         if !self.counts.is_empty() {
-            let at = self.samples.partition_point(|sample| *sample < key);
-            self.counts[at] += 1;
+            self.counts[self.samples.partition_point(|sample| *sample < key)] += 1;
             return;
         }
         if self.skip >= SAMPLED && self.offered % self.stride == 0 {

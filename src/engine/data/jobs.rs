@@ -66,8 +66,7 @@ impl Jobs {
 
     /// `job` must have the ID of the replaced job.
     pub fn replace(&mut self, slot: u32, job: Job) {
-        let old = std::mem::replace(self.slots.get_mut(slot), job);
-        self.bodies.remove(old.body);
+        self.bodies.remove(std::mem::replace(self.slots.get_mut(slot), job).body);
     }
 
     pub fn get(&self, slot: u32) -> &Job {
@@ -179,8 +178,7 @@ impl Ids {
 /// Consecutive rows get consecutive buckets, so a sequential scan of rows is a sequential scan of memory. Runs of 64
 /// rows are scattered, so no pattern of remaining rows overloads a few buckets.
 fn hash(number: u64) -> u32 {
-    let stretch = (number >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    number.wrapping_add(stretch) as u32
+    number.wrapping_add((number >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 hashed!(Row, |row| hash(row.number), 0);

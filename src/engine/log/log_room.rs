@@ -126,9 +126,9 @@ impl Engine {
 }
 
 fn claim(budget: &mut u64, bytes: u64) -> bool {
-    let rest = budget.checked_sub(bytes);
-    *budget = rest.unwrap_or(*budget);
-    rest.is_some()
+    let Some(rest) = budget.checked_sub(bytes) else { return false };
+    *budget = rest;
+    true
 }
 
 const fn tie_size(name: usize) -> usize {

@@ -148,9 +148,8 @@ impl Engine {
     }
 
     pub(in crate::engine) fn update_closed(&mut self, number: u32) {
-        let tube = self.tubes.get_mut(number);
-        let reserved = tube.counts.reserved;
-        tube.closed = tube.pause.is_some() || tube.rules.as_ref().is_some_and(|rules| rules.is_spent(reserved));
+        let is_closed = self.tubes.get(number).pause.is_some() || self.is_exhausted(number);
+        self.tubes.get_mut(number).closed = is_closed;
         self.retime_tube(number);
     }
 

@@ -25,10 +25,8 @@ pub fn tags_size(tags: &Tags) -> u64 {
     TAGS_OVERHEAD + groups as u64 + tags.options.reason.as_ref().map_or(0, |reason| reason.len() as u64)
 }
 
-/// Returns the maximum memory usage of parsed tags in bytes. The result of [`tags_size`] includes only one quoted name.
-pub fn tags_footprint(tags: &Tags) -> u64 {
-    tags_size(tags) + (size_of::<Tags>() + MAX_QUOTED_NAME) as u64
-}
+/// The memory of parsed tags in bytes, in addition to [`tags_size`], which includes only one quoted name.
+pub const PARSED_TAGS: u64 = (size_of::<Tags>() + MAX_QUOTED_NAME) as u64;
 
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
@@ -200,7 +198,7 @@ impl ProtocolCommand for Command {
     fn footprint(&self) -> u64 {
         let bytes = match self {
             Command::Put { job, tags } => {
-                return job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_footprint(tags))
+                return job.body.len() as u64 + tags.as_ref().map_or(0, |tags| tags_size(tags) + PARSED_TAGS)
             }
             Command::PutInPlace { job } => job.body.length,
             Command::Fail { reason, .. } => reason.len(),

@@ -3,7 +3,7 @@
 
 use memchr::memchr;
 
-use super::command::{tags_footprint, Command, InPlace};
+use super::command::{tags_size, Command, InPlace, PARSED_TAGS};
 use super::commands::{row_of, CommandName, MAX_LINE};
 use super::extensions::{read_tags, Tagging, MAX_SCHEDULE};
 use super::reply;
@@ -191,7 +191,7 @@ impl Line {
     #[cold]
     fn heap_size(&self) -> u64 {
         let Line::Put(_, Some(tags)) = self else { return 0 };
-        tags_footprint(tags)
+        tags_size(tags) + PARSED_TAGS
     }
 
     fn refuse(self, reply: &'static [u8]) -> Decoded<Command> {

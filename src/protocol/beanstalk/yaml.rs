@@ -9,7 +9,7 @@ use crate::engine::{
     TubeStats,
 };
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
-use crate::protocol::{FigureValue, Output};
+use crate::protocol::{show_optional, FigureValue, Output};
 
 struct Yaml(Vec<u8>);
 
@@ -104,9 +104,7 @@ pub fn job_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, s
 fn optional_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, show: Show) {
     use FigureValue::{Name, Number, Text, Word};
     fn positive(key: &'static str, number: u64, show: Show) {
-        if number > 0 {
-            show(key, Number(number));
-        }
+        show_optional(key, (number > 0).then_some(Number(number)), show);
     }
     if let Some(schedule) = options.and_then(|options| options.schedule.as_ref()) {
         match whole_number(schedule.when) {
@@ -117,7 +115,7 @@ fn optional_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, 
         show("skipped", Number(schedule.count.skipped.into()));
     }
     positive("missed", job.missed.into(), show);
-    job.blocked_by.into_iter().for_each(|id| show("blocked-by", Number(id.0)));
+    show_optional("blocked-by", job.blocked_by.map(|id| Number(id.0)), show);
     if let Some(options) = options {
         match options.dedup_key {
             StoredKey::Kept(name) => show("idempotency-key", Name(&name.text())),
@@ -138,7 +136,7 @@ fn optional_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, 
         }
         positive("try", options.max_attempts.into(), show);
     }
-    job.tries_left.into_iter().for_each(|left| show("tries-left", Number(left.into())));
+    show_optional("tries-left", job.tries_left.map(|left| Number(left.into())), show);
     if let Some(options) = options {
         positive("backoff", options.backoff.into(), show);
         positive("max-fails", options.max_fails.into(), show);
@@ -155,11 +153,12 @@ fn optional_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, 
         Some(CompletionPolicy::Keep) => show("protocol", Word(b"workq")),
         Some(CompletionPolicy::Drop) | None => {}
     }
-    job.dead_from.into_iter().for_each(|tube| show("dead-from", Name(tube)));
-    job.holder.into_iter().for_each(|holder| show("holder", Number(holder.into())));
-    job.progress.into_iter().for_each(|(done, total)| show("progress", Word(format!("{done}/{total}").as_bytes())));
+    show_optional("dead-from", job.dead_from.map(Name), show);
+    show_optional("holder", job.holder.map(|holder| Number(holder.into())), show);
+    let progress = job.progress.map(|(done, total)| format!("{done}/{total}"));
+    show_optional("progress", progress.as_ref().map(|progress| Word(progress.as_bytes())), show);
     let reason = options.map(|options| options.reason).filter(|reason| !reason.is_empty());
-    reason.into_iter().for_each(|reason| show("last-error", Text(reason)));
+    show_optional("last-error", reason.map(Text), show);
 }
 
 /// Returns a comma-separated list of the groups that the job belongs to (`of_member`) or waits for.

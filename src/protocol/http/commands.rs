@@ -227,13 +227,9 @@ pub fn kick(it: &mut Arguments) -> Parsed {
 }
 
 pub fn clear(it: &mut Arguments) -> Parsed {
-    let states: &[State] = match it.text("state")?.map(|text| queued(text.as_bytes())).transpose()? {
-        Some(State::Ready) => &[State::Ready],
-        Some(State::Delayed) => &[State::Delayed],
-        Some(_) => &[State::Buried],
-        None => &[State::Held, State::Buried, State::Delayed, State::Ready],
-    };
-    Ok(Box::new(Flush::new(it.part(0), states)))
+    let state = it.text("state")?.map(|text| queued(text.as_bytes())).transpose()?;
+    let all = [State::Held, State::Buried, State::Delayed, State::Ready];
+    Ok(Box::new(Flush::new(it.part(0), state.as_ref().map_or(&all[..], std::slice::from_ref))))
 }
 
 impl HttpAction for Flush {

@@ -54,8 +54,6 @@ struct FailedGroups {
     walk: BuriedWalk,
     /// A key contains the length of the tube name (2 bytes), the tube name and the summary.
     groups: HashMap<Box<[u8]>, Failures>,
-    /// Total bytes of the keys in `groups`.
-    keys: u64,
     /// The number of jobs that are in none of the first `MAX_GROUPS` groups.
     others: u64,
     key: Vec<u8>,
@@ -63,14 +61,14 @@ struct FailedGroups {
 
 pub fn groups(it: &mut Arguments) -> Parsed {
     let (walk, groups, key) = (BuriedWalk::new(None), HashMap::new(), Vec::new());
-    Ok(Box::new(FailedGroups { filter: it.filter(), walk, groups, keys: 0, others: 0, key }))
+    Ok(Box::new(FailedGroups { filter: it.filter(), walk, groups, others: 0, key }))
 }
 
 impl HttpAction for FailedGroups {
     fn footprint(&self) -> u64 {
-        let group = size_of::<(Box<[u8]>, Failures)>() + 16;
-        let groups = self.keys + (self.groups.capacity() * group) as u64;
-        self.key.capacity() as u64 + self.filter.len() as u64 + self.walk.footprint() + groups
+        let keys: usize = self.groups.keys().map(|key| key.len()).sum();
+        let groups = keys + self.groups.capacity() * (size_of::<(Box<[u8]>, Failures)>() + 16);
+        (self.key.capacity() + self.filter.len() + groups) as u64 + self.walk.footprint()
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -118,7 +116,6 @@ impl FailedGroups {
             failures.count += 1;
             failures.newest = failures.newest.max(newest);
         } else if self.groups.len() < MAX_GROUPS {
-            self.keys += self.key.len() as u64;
             self.groups.insert(self.key.as_slice().into(), Failures { count: 1, newest });
         } else {
             self.others += 1;

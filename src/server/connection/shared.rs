@@ -19,7 +19,7 @@ impl ThreadScratch {
         assert_eq!(connections.insert(first), number, "the last vacated key must be reused");
         for ((number, command, end), out) in self.joined.drain(..).zip(&mut self.replies) {
             let connection = &mut connections[number];
-            command.into_iter().for_each(|command| connection.backlog().pending.push_back(command));
+            connection.backlog().pending.extend(command);
             connection.finish(&self.shared_input[..end], out, true, hub);
         }
         self.replies.iter_mut().filter(|out| out.footprint() > MIN_READ as u64).for_each(|out| *out = Output::new());

@@ -20,11 +20,19 @@ use super::listener::Arrival;
 use super::pool::{PoolThread, EVENTS};
 use super::socket::{PeerAddress, Stream};
 use super::space::{next_portion, SpaceTask};
+use super::Server;
 use crate::binlog::{Journal, JournalAccess, OpenError, Storage, Wal};
 use crate::engine::{Engine, Span, Time};
 use crate::protocol::{Output, Wire};
 use crate::settings::config::Config;
 use crate::shared::atomic::{AtomicU64, Ordering};
+
+impl Server {
+    #[doc(hidden)]
+    pub fn check(&self) {
+        self.hub.with_engine(|engine, _| engine.check());
+    }
+}
 
 /// A server whose caller takes every step.
 pub struct Stepped {
