@@ -115,10 +115,8 @@ impl Export<'_> {
             from = last + 1;
             keys.extend(page);
         }
-        for (_, left, tube, key) in keys.iter().filter(|(_, _, tube, _)| self.wanted.has_tube(tube)) {
-            self.key(tube, key, *left)?;
-        }
-        Ok(())
+        keys.retain(|(_, _, tube, _)| self.wanted.has_tube(tube));
+        keys.iter().try_for_each(|(_, left, tube, key)| self.key(tube, key, *left))
     }
 
     fn export_binlog(&mut self, path: &Path) -> Result<u8> {

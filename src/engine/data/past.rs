@@ -220,7 +220,7 @@ mod tests {
         assert!(past.job(14).is_none() && past.job(25).is_none());
         assert_eq!(past.memory - before, 5 * 3, "reasons count");
         let page = std::fs::read_to_string("man/beanpole-memory.7").expect("the manual page");
-        let entry = format!("Each entry counts as {} bytes", ENTRY_COST);
+        let entry = format!("Each entry counts as {ENTRY_COST} bytes");
         assert!(page.contains(&entry) || cfg!(not(target_pointer_width = "64")), "{entry}");
         let shown = past.job(24).expect("a job");
         assert_eq!((shown.start(), shown.waited()), (b"xxx".as_slice(), Span::from_nanos(10)));
