@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
+use nix::libc::EPERM;
+
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::{in_file, is_bad_disk, OpenError, Storage};
 
@@ -99,14 +101,15 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
 }
 
 /// Returns the ID of the log to which most segments belong. In a tie, the log of the newest segment wins. Foreign files
-/// that cannot be moved must not win when the log has fewer segments, so a log without writable segments always loses.
+/// that cannot be moved must not win when the log has fewer segments, so a log of immutable segments always loses.
 fn common_log(storage: &dyn Storage, links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     let mut counts = HashMap::<u64, (bool, usize, u64)>::new();
     for link in links.values() {
         if let Some(header) = link.header.filter(|header| header.segment == link.number) {
             let count = counts.entry(header.log_id).or_default();
-            let is_writable = count.0 || storage.open(&segment_name(link.number)).is_ok();
-            *count = (is_writable, count.1 + 1, link.number);
+            let opened = storage.open(&segment_name(link.number));
+            let is_immutable = opened.is_err_and(|error| error.raw_os_error() == Some(EPERM));
+            *count = (count.0 || !is_immutable, count.1 + 1, link.number);
         }
     }
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log_id, _)| log_id)
