@@ -55,7 +55,7 @@ fn documented_make_targets_exist() {
 }
 
 /// Options of etcd that the manual pages mention.
-const FOREIGN: [&str; 1] = ["--quota-backend-bytes"];
+const FOREIGN: [&str; 2] = ["--auto-compaction-retention", "--quota-backend-bytes"];
 
 /// Returns the options of beanpole, its subcommands and gearmand, for example `--port` and `-p`.
 fn known_options() -> BTreeSet<String> {
