@@ -20,7 +20,7 @@ const RENEWAL: Duration = Duration::from_millis(300);
 const WATCH: Duration = Duration::from_millis(20);
 /// The interval for compacting etcd while at most half of its quota is used.
 const COMPACTION: Duration = Duration::from_secs(300);
-/// The minimum number of small entries between two large ones that are worth a request to etcd.
+/// The minimum number of entries that are worth a request to etcd.
 const MIN_RUN: Seq = 8;
 
 pub struct Member {
@@ -185,21 +185,23 @@ impl ActiveState {
         }
     }
 
-    /// `merged` is the last entry that was merged or skipped. Large entries are not read again, only skipped.
+    /// `merged` is the last entry that was merged or skipped.
     fn merge(&self, merged: &mut Seq) -> Result<(), Fail> {
         let (end, Some((writer, _))) = self.shipper.last() else { return Ok(()) };
         // Entries after `end` must not be merged yet, because appending threads still look for them in the log.
         while *merged + RUN <= end {
-            let last = self.shipper.next_large(*merged).map_or(Seq::MAX, |large| large - 1).min(*merged + RUN);
-            if last - *merged >= MIN_RUN {
-                let count = (last - *merged) as usize;
-                let (mut entries, _) = self.member.log.read(*merged + 1, count).map_err(Fail::Unknown)?;
+            let first = *merged + 1;
+            let last = self.shipper.next_unmerged(*merged).map_or(Seq::MAX, |next| next - 1).min(*merged + RUN);
+            // After an error, the entries stay separate, because another attempt might fail for the same reason.
+            *merged = last.max(first);
+            if last + 1 >= first + MIN_RUN {
+                let count = (last + 1 - first) as usize;
+                let (mut entries, _) = self.member.log.read(first, count).map_err(Fail::Unknown)?;
                 entries.retain(|(seq, _)| *seq <= last);
                 for run in merge(&entries, self.origin.epoch, writer) {
                     self.member.log.merge(self.origin.epoch, &run)?;
                 }
             }
-            *merged = last.max(*merged + 1);
         }
         Ok(())
     }
@@ -231,7 +233,7 @@ impl ActiveState {
             }
             let oldest = self.shipper.oldest_needed();
             if oldest > purged && self.member.log.purge(oldest).is_ok() {
-                purged = oldest;
+                (purged, merged) = (oldest, merged.max(oldest - 1));
             }
             let _ = self.merge(&mut merged);
             let is_tight = self.member.query_space().is_ok_and(|space| space.used > space.quota / 2);

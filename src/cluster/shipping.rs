@@ -78,8 +78,11 @@ struct Position {
     last: Option<(u64, u64)>,
     created: BTreeMap<String, Seq>,
     kind: EntryKind,
-    /// The confirmed entries that are too large for merging, except those that [`Shipper::next_large`] has passed.
-    large: BTreeSet<Seq>,
+    /// The confirmed entries that are not merged, except those that [`Shipper::next_unmerged`] has passed: large
+    /// entries, and enough small ones that the entries between two of them have at most [`PIECE`] bytes.
+    unmerged: BTreeSet<Seq>,
+    /// The size of the entries after the last one in `unmerged`, in bytes.
+    mergeable: usize,
     /// Unconfirmed entries. The first `sent` entries have been passed to sending threads.
     ahead: VecDeque<Entry>,
     sent: usize,
@@ -106,11 +109,11 @@ impl Shipper {
         (created, checksums): (BTreeMap<String, Seq>, Checksums),
         board: Arc<RoleBoard>,
     ) -> Shipper {
-        let (kind, large, ahead) = (EntryKind::Operations, BTreeSet::new(), VecDeque::new());
-        let position = Mutex::new(Position { head, end, last: None, created, kind, large, ahead, sent: 0 });
+        let (kind, (last, unmerged, mergeable, ahead, sent)) = (EntryKind::Operations, Default::default());
+        let position = Position { head, end, last, created, kind, unmerged, mergeable, ahead, sent };
         let queue = LeafMutex::new(Queue { checksums, ..Queue::default() });
         let (changed, is_incomplete) = Default::default();
-        Shipper { log, lease, queue, position, changed, board, is_incomplete }
+        Shipper { log, lease, queue, position: Mutex::new(position), changed, board, is_incomplete }
     }
 
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
@@ -123,11 +126,11 @@ impl Shipper {
         Some(self.last()).filter(|_| !self.is_incomplete.load(Ordering::Acquire)).unwrap_or_default()
     }
 
-    /// Returns the first confirmed entry after `seq` that is too large for merging.
-    pub fn next_large(&self, seq: Seq) -> Option<Seq> {
-        let large = &mut self.position.lock().large;
-        *large = large.split_off(&(seq + 1));
-        large.first().copied()
+    /// Returns the first confirmed entry after `seq` that is not merged.
+    pub fn next_unmerged(&self, seq: Seq) -> Option<Seq> {
+        let unmerged = &mut self.position.lock().unmerged;
+        *unmerged = unmerged.split_off(&(seq + 1));
+        unmerged.first().copied()
     }
 
     pub fn files(&self) -> (BTreeMap<String, Seq>, Checksums) {
@@ -286,20 +289,23 @@ impl Shipper {
     fn confirm(&self, seq: Seq) {
         let mut position = self.position.lock();
         let position = &mut *position;
-        let (mut written, mut bytes) = (0, 0);
         while position.end < seq {
             let Some(entry) = position.ahead.pop_front() else { break };
             position.sent = position.sent.saturating_sub(1);
             position.end = entry.seq;
             position.last = Some((entry.head.writer, entry.head.number));
             note_created(&mut position.created, operations(&entry.bytes), entry.seq);
-            position.large.extend((entry.bytes.len() > SMALL).then_some(entry.seq));
-            (written, bytes) = (written + 1, bytes + entry.bytes.len() as u64);
+            let size = entry.bytes.len();
+            position.mergeable += size;
+            if size > SMALL || position.mergeable > PIECE {
+                position.mergeable = 0;
+                position.unmerged.insert(entry.seq);
+            }
+            self.board.note(|figures| {
+                (figures.entry, figures.written) = (entry.seq, figures.written + 1);
+                figures.bytes += size as u64;
+            });
         }
-        self.board.note(|figures| {
-            (figures.entry, figures.written) = (position.end, figures.written + written);
-            figures.bytes += bytes;
-        });
         self.changed.notify_all();
     }
 

@@ -49,6 +49,8 @@ struct State {
     nodes: BTreeMap<String, String>,
     quota: u64,
     is_space_hidden: bool,
+    /// The number of reads that have exceeded `largest_answer`.
+    refused: usize,
     random: u64,
 }
 
@@ -75,6 +77,11 @@ impl MemoryLog {
     /// Simulates a user who may not query the space.
     pub fn hide_space(&self) {
         self.state.lock().is_space_hidden = true;
+    }
+
+    /// Returns the number of reads that have exceeded `largest_answer`.
+    pub fn refused(&self) -> usize {
+        self.state.lock().refused
     }
 
     /// Simulates a replacement of the data in etcd.
@@ -165,6 +172,7 @@ impl SharedLog for MemoryLog {
         let entries: Entries = entries.map(|(seq, entry)| (*seq, entry.clone())).collect();
         let size: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
         if self.faults.largest_answer > 0 && size > self.faults.largest_answer {
+            state.refused += 1;
             return Err(io::ErrorKind::TimedOut.into());
         }
         let (tail, delay) = (state.tail.clone(), state.delay);

@@ -382,3 +382,49 @@ fn a_server_without_the_right_to_query_the_space_works() {
     assert!(matches!(node.poll(), Ok(Step::Standby(_))));
     write(&active, 100).expect("an active server");
 }
+
+/// A log that responds only to small reads, and an active server that merges entries.
+fn slow() -> (Arc<MemoryLog>, Place, Active) {
+    let faults = Faults { largest_answer: 1 << 20, ..Faults::default() };
+    let (log, place) = (Arc::new(MemoryLog::new(faults, 1)), Place::new());
+    let active = begin(&log, &place, "a");
+    active.watch(|| (), || ()).expect("threads");
+    (log, place, active)
+}
+
+fn write_entries(active: &Active, name: &str, count: u64, size: u64) {
+    let file = active.storage.open(name).expect("a segment");
+    for number in 0..count {
+        file.write_at(number * size, &vec![7; size as usize]).expect("an active server");
+        file.sync().expect("an active server");
+    }
+}
+
+fn wait_merged(log: &MemoryLog, below: usize) {
+    let end = Instant::now() + PATIENCE;
+    while log.entries().len() >= below {
+        assert!(Instant::now() < end, "{} entries", log.entries().len());
+        std::thread::sleep(POLL / 10);
+    }
+    assert_eq!(log.refused(), 0, "a read was too large");
+}
+
+#[test]
+fn entries_of_medium_size_are_read_in_small_portions_for_merging() {
+    let (log, _place, active) = slow();
+    active.storage.create("segment.0000000002", 8 << 20).expect("a segment");
+    write_entries(&active, "segment.0000000002", 300, 14_000);
+    write_entries(&active, "segment.0000000002", 1000, 100);
+    wait_merged(&log, 400);
+}
+
+#[test]
+fn purged_entries_are_not_read_for_merging() {
+    let (log, _place, active) = slow();
+    write_entries(&active, SEGMENT, 300, 8);
+    active.storage.remove(SEGMENT).expect("a segment");
+    active.storage.create("segment.0000000003", 8 << 20).expect("a segment");
+    write_entries(&active, "segment.0000000003", 20, 100_000);
+    write_entries(&active, "segment.0000000003", 600, 8);
+    wait_merged(&log, 400);
+}
