@@ -19,7 +19,7 @@ use crate::binlog::{is_no_space, Folder, Storage};
 const POSITION: &str = "journal.position";
 /// This file exists while the local server is active, and remains after a crash.
 const ACTIVE: &str = "journal.active";
-/// Contains the old copy. While this subdirectory exists, the new copy may be incomplete.
+/// Contains the old copy, if any. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
 /// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
@@ -69,45 +69,40 @@ impl Mirror {
         match fs::read_to_string(mirror.folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
             // If the saved position is 0, existing binlog files are from an interrupted copy.
             Some(Some(position)) => {
-                mirror.is_stale |= position.done == 0 && !mirror.binlog_files()?.is_empty();
+                mirror.is_stale |= position.done == 0 && !binlog_files(folder)?.is_empty();
                 mirror.position = position;
             }
             Some(None) => mirror.is_stale = true,
             None if mirror.is_stale => {}
-            None if mirror.binlog_files()?.is_empty() => mirror.save()?,
+            None if binlog_files(folder)?.is_empty() => mirror.save()?,
             None => mirror.is_foreign = true,
         }
         Ok(mirror)
-    }
-
-    fn binlog_files(&self) -> io::Result<Vec<String>> {
-        Ok(files(&self.folder)?.into_iter().filter(|name| is_binlog_file(name)).collect())
     }
 
     /// Returns the total size of the binlog files in bytes, without trailing zeros.
     pub fn size(&self) -> io::Result<u64> {
         let named = |name: &str, error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
         let sum = |name: &String| Checksum::of(&self.folder.join(name), u64::MAX).map_err(|error| named(name, error));
-        self.binlog_files()?.iter().map(|name| Ok(sum(name)?.length)).sum()
+        binlog_files(&self.folder)?.iter().map(|name| Ok(sum(name)?.length)).sum()
     }
 
-    /// Starts an empty copy, which will receive the entries after `done`. Moves the old files to a subdirectory or, if
+    /// Starts an empty copy, which will receive the entries after `done`. Moves any old files to a subdirectory or, if
     /// the subdirectory already exists, deletes the files, because they are then an incomplete copy.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         settle(&self.folder)?;
-        let names = self.binlog_files()?;
-        if !self.has_aside && !names.is_empty() {
+        if !self.has_aside {
             let moving = self.folder.join(MOVING);
             fs::create_dir(&moving)?;
-            for name in names.iter().map(String::as_str).chain([POSITION, ACTIVE]) {
+            for name in binlog_files(&self.folder)?.iter().map(String::as_str).chain([POSITION, ACTIVE]) {
                 allow_missing(fs::rename(self.folder.join(name), moving.join(name)))?;
             }
             File::open(&moving)?.sync_all()?;
             fs::rename(moving, self.folder.join(ASIDE))?;
             self.has_aside = true;
         }
-        for name in self.binlog_files()?.iter().map(String::as_str).chain([ACTIVE]) {
+        for name in binlog_files(&self.folder)?.iter().map(String::as_str).chain([ACTIVE]) {
             allow_missing(fs::remove_file(self.folder.join(name)))?;
         }
         self.position = Position { origin: Origin { last: None, ..self.position.origin }, ..Position::default() };
@@ -243,8 +238,11 @@ pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let lock = Folder::new(folder);
     lock.lock()?;
     if folder.join(ASIDE).exists() {
+        if binlog_files(&folder.join(ASIDE))?.is_empty() {
+            return Err(io::Error::other("the copy of the journal is incomplete; use the copy of another server"));
+        }
         log::warn!("{}: the new copy of the journal is incomplete; using the old one", folder.display());
-        for name in files(folder)?.into_iter().filter(|name| is_binlog_file(name)) {
+        for name in binlog_files(folder)? {
             fs::remove_file(folder.join(name))?;
         }
         // A repetition after an interruption must not delete files that were already moved back.
@@ -273,6 +271,10 @@ fn settle(folder: &Path) -> io::Result<()> {
 
 fn files(folder: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+fn binlog_files(folder: &Path) -> io::Result<Vec<String>> {
+    Ok(files(folder)?.into_iter().filter(|name| is_binlog_file(name)).collect())
 }
 
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {

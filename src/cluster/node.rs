@@ -296,10 +296,10 @@ impl Node {
         }
         let (count, operations) = unfold(&head, operations);
         // The copy may already contain some of the merged entries, but repeating their file operations is harmless.
-        if seq > self.mirror.position.done + count {
-            // Entries that the copy lacks have been purged, along with all earlier entries.
-            let done = self.mirror.position.done;
+        let done = self.mirror.position.done;
+        if done == 0 || seq > done + count {
             if done > 0 {
+                // Entries that the copy lacks have been purged, along with all earlier entries.
                 let (oldest, _) = self.member.log.read(1, 1)?;
                 if oldest.first().is_some_and(|(oldest, _)| *oldest <= done) {
                     let (from, to) = (done + 1, seq - count);

@@ -27,8 +27,9 @@ impl Planted {
         planted
     }
 
+    /// The file has the name of a segment, so that a server would move it to another directory.
     fn secret(&self) -> PathBuf {
-        self.ours.file("secret")
+        self.ours.file("segment.0000000001")
     }
 
     /// Creates a symbolic link and a hard link to the private file, and returns their paths.

@@ -67,6 +67,11 @@ fn an_incomplete_copy_of_a_standby_is_not_backed_up() {
         let ended = run(&["backup", home.name(), text(&copy)]);
         assert!(ended.code == 2 && ended.err.contains("the journal is being copied"), "{ended:?}");
         assert!(!copy.exists());
+        if name == "journal.aside" {
+            // The directory contains a first copy, so there is no earlier one.
+            let ended = run(&["-p", "0", "-b", home.name()]);
+            assert!(ended.code == 10 && ended.err.contains("the copy of the journal is incomplete"), "{ended:?}");
+        }
         fs::remove_dir(home.path().join(name)).expect("a directory");
     }
 }

@@ -9,6 +9,8 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::fake_log::{Faults, MemoryLog};
+use super::super::mirror::{is_copying, restore_aside};
+use super::super::Operation;
 use super::*;
 use crate::binlog::is_no_space;
 
@@ -381,6 +383,34 @@ fn a_server_without_the_right_to_query_the_space_works() {
     assert_eq!(node.member.board.figures().quota, 0, "the metrics must not contain a quota");
     assert!(matches!(node.poll(), Ok(Step::Standby(_))));
     write(&active, 100).expect("an active server");
+}
+
+/// Until a standby has read the whole journal, a backup of its directory must fail, and so must a start without a
+/// journal. A standby can read all entries of an import before the import is complete.
+#[test]
+fn a_first_copy_is_incomplete_until_the_end_of_the_journal() {
+    let (log, place) = (memory(), Place::new());
+    let import = Head { kind: EntryKind::Import, epoch: 1, writer: 7, number: 0 };
+    log.claim(0, 0, b"z 127.0.0.1:11300 00000000000000aa", &import.seal(b"")).expect("an epoch");
+    let mut after = 1;
+    let mut append = |head: Head, operation: &[u8]| {
+        log.append(1, after, &head.seal(operation)).expect("an entry");
+        after += 1;
+    };
+    append(import, &Operation::Create(SEGMENT, 4096).encode());
+    (0..FIRST_READ as u64).for_each(|at| append(import, &Operation::Write(SEGMENT, at, b"x").encode()));
+    let mut node = place.node(&log, "a");
+    assert!(!is_copying(&place.0));
+    for more in [true, false, false] {
+        assert!(matches!(node.poll(), Ok(Step::Standby(found)) if found == more));
+        assert!(is_copying(&place.0));
+    }
+    node.save().expect("a position");
+    drop(node);
+    assert!(restore_aside(&place.0).is_err() && place.file(SEGMENT).exists());
+    let mut node = place.node(&log, "a");
+    append(Head { kind: EntryKind::Operations, ..import }, b"");
+    assert!(matches!(node.poll(), Ok(Step::Standby(false))) && !is_copying(&place.0));
 }
 
 /// A log that responds only to small reads, and an active server that merges entries.
