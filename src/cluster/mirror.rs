@@ -116,7 +116,8 @@ impl Mirror {
     pub fn drop_aside(&mut self) -> io::Result<()> {
         self.save()?;
         fs::rename(self.folder.join(ASIDE), self.folder.join(DROPPED))?;
-        self.has_aside = false;
+        // Damage that occurs later must be detected before a claim, even if no entry follows.
+        (self.has_aside, self.verified) = (false, None);
         File::open(&self.folder)?.sync_all()?;
         settle(&self.folder)
     }

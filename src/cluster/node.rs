@@ -160,21 +160,22 @@ impl Node {
             return Ok(Step::Standby(true));
         }
         self.member.board.note(|figures| figures.complete = Some(Moment::now()));
-        if self.mirror.has_aside {
-            self.mirror.drop_aside()?;
-        }
         if self.mirror.is_foreign && self.tail.epoch > 0 && !self.is_own_import() {
             let path = self.path.display();
             let problem =
                 format!("{path} holds a binlog that is not of this journal; move it away, or use another directory");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
         }
-        let must_verify = self.last_activity.elapsed() >= VERIFY || self.may_claim();
+        let is_copied = self.mirror.has_aside && !self.is_importing;
+        let must_verify = is_copied || self.last_activity.elapsed() >= VERIFY || self.may_claim();
         if let Some(name) = must_verify.then(|| self.mirror.verify()).flatten() {
             log::error!("journal: {name} in {} is damaged; copying the journal again", self.path.display());
             self.mirror.start_over(0)?;
             self.is_new = true;
             return Ok(Step::Standby(true));
+        }
+        if is_copied {
+            self.mirror.drop_aside()?;
         }
         if !self.may_claim() {
             return saved.map(|()| Step::Standby(false));

@@ -413,6 +413,34 @@ fn a_first_copy_is_incomplete_until_the_end_of_the_journal() {
     assert!(matches!(node.poll(), Ok(Step::Standby(false))) && !is_copying(&place.0));
 }
 
+#[test]
+fn the_old_copy_is_kept_until_the_new_one_is_verified() {
+    let (log, first, second) = (memory(), Place::new(), Place::new());
+    let active = begin(&log, &first, "z");
+    let mut node = second.node(&log, "a");
+    follow(&mut node, &log);
+    assert!(!is_copying(&second.0));
+    node.mirror.start_over(0).expect("a new copy");
+    let body = Arc::new(vec![7; 1 << 20].into_boxed_slice());
+    active.storage.stage(&body, &|| true);
+    // With this limit, the node does not know yet that it has read the whole journal.
+    (node.is_new, node.limit) = (true, log.entries().len());
+    assert!(matches!(node.poll(), Ok(Step::Standby(true))));
+    let names = fs::read_dir(&second.0).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let is_stage = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(STAGE));
+    fs::write(names.into_iter().find(is_stage).expect("a large body"), b"damaged").expect("a file");
+    let file = active.storage.create("segment.0000000002", 2 << 20).expect("a segment");
+    file.write_at(100, &body).and_then(|()| file.sync()).expect("an active server");
+    while node.mirror.position.done > 0 {
+        assert!(second.file("journal.aside").join(SEGMENT).exists());
+        assert!(matches!(node.poll(), Ok(Step::Standby(_))));
+    }
+    while is_copying(&second.0) {
+        assert!(matches!(node.poll(), Ok(Step::Standby(_))));
+    }
+    assert_eq!(second.segments(), first.segments());
+}
+
 /// A log that responds only to small reads, and an active server that merges entries.
 fn slow() -> (Arc<MemoryLog>, Place, Active) {
     let faults = Faults { largest_answer: 1 << 20, ..Faults::default() };
