@@ -15,7 +15,7 @@ use super::shared_log::{Epoch, Seq};
 use crate::binlog::{is_no_space, Folder, Storage};
 
 /// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. Each line has the oldest
-/// entry that the file needs, the file's name, and the [`Checksum`] if it is known.
+/// entry that the file needs, the file's name, and the [`Checksum`] if it could be computed.
 const POSITION: &str = "journal.position";
 /// This file exists while the local server is active, and remains after a crash.
 const ACTIVE: &str = "journal.active";
@@ -356,15 +356,17 @@ impl Position {
         let mut position = Position { done: done.parse().ok()?, origin, ..Position::default() };
         for line in rest.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            let (seq, name) = match words[..] {
-                [seq, name] => (seq, name),
+            let (seq, name, sum) = match words[..] {
+                [seq, name] => (seq, name, None),
                 [seq, name, length, crc] => {
-                    let sum = Checksum { length: length.parse().ok()?, crc: u32::from_str_radix(crc, 16).ok()? };
-                    position.checksums.files.insert(name.to_owned(), Some(sum));
-                    (seq, name)
+                    let (length, crc) = (length.parse().ok()?, u32::from_str_radix(crc, 16).ok()?);
+                    (seq, name, Some(Checksum { length, crc }))
                 }
                 _ => return None,
             };
+            // An active server stores no large bodies outside its segments.
+            let is_stored = sum.is_some() || !name.starts_with(STAGE);
+            position.checksums.files.extend(is_stored.then(|| (name.to_owned(), sum)));
             position.created.insert(name.to_owned(), seq.parse().ok()?);
         }
         Some(position)
@@ -458,8 +460,10 @@ mod tests {
     fn a_position_reads_back_and_a_truncated_one_does_not() {
         let folder = std::env::temp_dir().join(format!("mirror-position-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a directory");
-        let created = BTreeMap::from([("segment.1".to_owned(), 4), ("segment.2".to_owned(), 9)]);
+        let created = [("segment.1", 4), ("segment.2", 9), ("stage.3.1", 8)];
+        let created: BTreeMap<_, _> = created.map(|(name, seq)| (name.to_owned(), seq)).into();
         let mut checksums = Checksums::default();
+        checksums.files.insert("segment.1".to_owned(), None);
         checksums.files.insert("segment.2".to_owned(), Some(Checksum { length: 80, crc: 0xabc }));
         for last in [None, Some((u64::MAX, 7))] {
             let origin = Origin { journal: 0xabc, epoch: 3, last };
@@ -669,6 +673,23 @@ mod tests {
             }
             assert_eq!(mirror.verify().is_none(), damage.starts_with("none"), "{damage}");
             fs::remove_dir_all(&folder).expect("a directory");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_checksum_is_verified_after_a_restart() {
+        for is_missing in [false, true] {
+            let several = Several::new("missing");
+            let mut mirror = Mirror::open(&several.0).expect("a copy");
+            let write = |bytes| Operation::Write("segment.1", 0, bytes);
+            let operations = [Operation::Create("segment.1", 99), write(b"one"), write(b"two")];
+            mirror.apply(1, &HEAD, &encode(&operations)).expect("an entry");
+            if is_missing {
+                fs::remove_file(several.0.join("segment.1")).expect("a file");
+            }
+            mirror.save().expect("a position");
+            let found = Mirror::open(&several.0).expect("a copy").verify();
+            assert_eq!(found.as_deref(), is_missing.then_some("segment.1"));
         }
     }
 
