@@ -279,6 +279,7 @@ fn binlog_files(folder: &Path) -> io::Result<Vec<String>> {
 }
 
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
+    allow_missing(fs::remove_dir_all(folder.join(DROPPED)))?;
     let mut known = files(folder)?;
     known.retain(|name| [POSITION, ACTIVE, STAGE].iter().any(|known| name.starts_with(known)));
     if !known.is_empty() {
@@ -691,6 +692,17 @@ mod tests {
             let found = Mirror::open(&several.0).expect("a copy").verify();
             assert_eq!(found.as_deref(), is_missing.then_some("segment.1"));
         }
+    }
+
+    #[test]
+    fn a_server_without_a_journal_deletes_the_remains_of_a_copy() {
+        let several = Several::new("remains");
+        let dropped = several.0.join(DROPPED);
+        fs::create_dir(&dropped).and_then(|()| fs::write(dropped.join("segment.1"), "old")).expect("a directory");
+        several.write("new");
+        restore_aside(&several.0).expect("nothing to do");
+        leave_cluster(&several.0).expect("a binlog without a journal");
+        assert!(several.contains("new") && !dropped.exists());
     }
 
     #[test]
