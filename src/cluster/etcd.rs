@@ -117,8 +117,9 @@ impl Etcd {
             Mutex::new(Gateway::new(endpoints, security.clone(), login, timeout, cluster.clone(), first))
         };
         let gateway = |timeout| starting_at(0, timeout);
-        let addresses = location.endpoints.iter().flat_map(|endpoint| endpoint.to_socket_addrs()).flatten().count();
-        let servers = addresses.max(location.endpoints.len());
+        // A name that cannot be resolved yet may have several addresses.
+        let count = |endpoint: &String| endpoint.to_socket_addrs().map_or(MAX_RENEWALS, Iterator::count);
+        let servers: usize = location.endpoints.iter().map(count).sum();
         Ok(Etcd {
             gateways: (0..WINDOW).map(|_| gateway(TIMEOUT)).collect(),
             spare: gateway(TIMEOUT),

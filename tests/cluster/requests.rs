@@ -177,6 +177,13 @@ fn a_token_from_before_a_change_of_users_is_replaced() {
     log.read(1, 1).expect("an empty journal");
 }
 
+/// At boot, a server may start before it can resolve names.
+#[test]
+fn a_name_without_a_known_address_has_several_connections_for_renewals() {
+    let location = Location::parse("etcd://no-such-name.invalid/q").expect("a location");
+    assert_eq!(Etcd::new(&location).expect("a journal").renewal_connections(), 3);
+}
+
 /// Tests a host name with several addresses, if `localhost` is one.
 #[test]
 fn an_address_of_a_host_name_that_does_not_respond_is_left() {
