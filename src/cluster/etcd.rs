@@ -41,6 +41,8 @@ pub struct Etcd {
     /// The number of positions that the next read covers. 0 means no bound, because the last read reached the end.
     span: LeafMutex<u64>,
     is_new: AtomicBool,
+    /// The note of this server's last claim.
+    note: LeafMutex<Vec<u8>>,
 }
 
 /// A parsed URL `etcd://[USER:PASSWORD@]HOST[:PORT],...[/NAME][?PARAMETER&...]`. The parameter `quota=BYTES` is
@@ -129,6 +131,7 @@ impl Etcd {
             quota: location.quota,
             span: LeafMutex::new(1),
             is_new: AtomicBool::new(true),
+            note: LeafMutex::default(),
         })
     }
 
@@ -273,6 +276,7 @@ impl SharedLog for Etcd {
         if after > 0 {
             compare.push(self.exists(after));
         }
+        note.clone_into(&mut self.note.lock());
         let wanted = format!(r#"{{"request_delete_range":{{"key":"{}"}}}}"#, self.key("wanted"));
         let then = [self.put(&self.key("epoch"), note), self.put(&self.entry_key(after + 1), entry), wanted];
         self.transact(self.any(), &compare, &then)?.map(|_| known + 1).ok_or(Fail::Conflict)
@@ -313,7 +317,10 @@ impl SharedLog for Etcd {
     }
 
     fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
-        let compare = [self.is_epoch(epoch)];
+        // After etcd was wiped, another server's claim can have the same epoch.
+        let (key, note) = (self.key("epoch"), encode(&self.note.lock()));
+        let is_own = format!(r#"{{"key":"{key}","target":"VALUE","value":"{note}"}}"#);
+        let compare = [self.is_epoch(epoch), is_own];
         let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), self.get("wanted")];
         let response = self.transact(self.renewals[connection].lock(), &compare, &then)?.ok_or(Fail::Fenced)?;
         Ok(pairs(&Document::read(&response), 1).at(0).get("value").bytes())

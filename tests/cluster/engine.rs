@@ -278,6 +278,9 @@ impl Engine {
     fn transact(&mut self, request: &Value) -> Answer {
         let holds = elements(request, "compare").iter().all(|compare| {
             let entry = self.keys.get(&bytes(compare, "key")).cloned().unwrap_or_default();
+            if text(compare, "target") == "VALUE" {
+                return entry.value == bytes(compare, "value");
+            }
             let version = text(compare, "version").parse().unwrap_or(0);
             match text(compare, "result") {
                 "" => entry.version == version,

@@ -84,6 +84,19 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
     assert_eq!(served.engine().entries(), 6);
 }
 
+/// After etcd was wiped, another queue can reach the same epoch before the next renewal.
+#[test]
+fn a_lease_is_not_renewed_in_another_journal_of_the_same_epoch() {
+    let served = Served::start();
+    let log = journal(&served, 2);
+    log.renew(0, 1, 5).expect("a heartbeat");
+    served.engine().wipe();
+    assert!(matches!(log.renew(0, 1, 5), Err(Fail::Fenced)));
+    served.engine().claim("b 127.0.0.1:2");
+    assert!(matches!(log.renew(0, 1, 5), Err(Fail::Fenced)));
+    assert_eq!(served.engine().beats(), 0);
+}
+
 #[test]
 fn appends_go_to_the_leader() {
     let servers = [(); 3].map(|()| Served::start());
