@@ -10,7 +10,7 @@ use super::entry::{merge, RUN};
 use super::mirror::{self, Origin, Position};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog, SharedSpace};
 use super::shipping::{Shipper, LEASE};
-use crate::binlog::{is_no_space, Storage};
+use crate::binlog::Storage;
 use crate::shared::lock_order::{Mutex, REPORTING};
 use crate::shared::role::{Lease, Moment, RoleBoard};
 
@@ -224,10 +224,7 @@ impl ActiveState {
                     // After a crash, the saved position reveals whether the journal was restored from an older backup.
                     let (done, last) = self.shipper.copied();
                     let origin = Origin { last, ..self.origin };
-                    let saved_now = Position { done, origin, ..Position::default() }.write(&self.path);
-                    if let Some(error) = saved_now.err().filter(|error| !is_no_space(error)) {
-                        self.shipper.give_up(&error);
-                    }
+                    let _ = self.shipper.local(Position { done, origin, ..Position::default() }.write(&self.path));
                     saved = (end, Instant::now());
                 }
             }

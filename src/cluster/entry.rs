@@ -86,7 +86,7 @@ pub enum Operation<'a> {
 impl<'a> Operation<'a> {
     /// Returns the encoded operation: a letter, the name's length, the name, a number, the data's length, and the data.
     pub fn encode(&self) -> Vec<u8> {
-        let mut source = Vec::new();
+        let source;
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
             Operation::Write(name, offset, bytes) => (b'W', name, offset, bytes),
@@ -94,18 +94,12 @@ impl<'a> Operation<'a> {
             Operation::Rename(name, to) => (b'N', name, 0, to.as_bytes()),
             Operation::Remove(name) => (b'R', name, 0, b""),
             Operation::Copy(name, offset, from, start) => {
-                source.extend(start.to_le_bytes());
-                source.extend(from.as_bytes());
+                source = [&start.to_le_bytes(), from.as_bytes()].concat();
                 (b'X', name, offset, &source)
             }
         };
-        let mut out = vec![letter];
-        out.extend((name.len() as u16).to_le_bytes());
-        out.extend(name.as_bytes());
-        out.extend(number.to_le_bytes());
-        out.extend((bytes.len() as u32).to_le_bytes());
-        out.extend(bytes);
-        out
+        let (length, count) = ((name.len() as u16).to_le_bytes(), (bytes.len() as u32).to_le_bytes());
+        [&[letter][..], &length, name.as_bytes(), &number.to_le_bytes(), &count, bytes].concat()
     }
 
     pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {

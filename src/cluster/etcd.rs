@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_millis(700);
 const MAX_RENEWALS: usize = 3;
 const MAINTENANCE: Duration = Duration::from_secs(60);
 /// The maximum number of positions per delete request. A larger request would delay lease renewals in etcd.
-const BATCH: u64 = 1000;
+const BATCH: usize = 1000;
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
@@ -358,11 +358,9 @@ impl SharedLog for Etcd {
         let body = format!(r#"{{"key":"{key}","range_end":"{end}","limit":"1","keys_only":true}}"#);
         let response = self.spare.lock().request("/v3/kv/range", &body).and_then(done)?;
         let first = Document::read(&response.body).get("kvs").elements().next().map(|pair| seq_of(&pair));
-        let mut from = first.unwrap_or(Ok(below))?;
-        while from < below {
-            let end = below.min(from + BATCH);
-            self.delete(&format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(from), self.entry_key(end)))?;
-            from = end;
+        for from in (first.unwrap_or(Ok(below))?..below).step_by(BATCH) {
+            let end = self.entry_key(below.min(from + BATCH as Seq));
+            self.delete(&format!(r#"{{"key":"{}","range_end":"{end}"}}"#, self.entry_key(from)))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -174,16 +174,12 @@ impl Mirror {
                 file.set_len(size)?;
                 self.dirty.insert(name.to_owned(), file);
             }
-            Operation::Write(name, offset, bytes) => {
-                self.file(name)?.map_or(Ok(()), |file| file.write_all_at(bytes, offset))?;
-            }
+            Operation::Write(name, at, data) => self.file(name)?.map_or(Ok(()), |file| file.write_all_at(data, at))?,
             Operation::Truncate(name, length) => self.file(name)?.map_or(Ok(()), |file| file.set_len(length))?,
             Operation::Rename(name, to) => {
                 self.dirty.remove(name);
                 let target = self.folder.join(to);
-                if let Some(parent) = target.parent() {
-                    fs::create_dir_all(parent)?;
-                }
+                target.parent().map_or(Ok(()), fs::create_dir_all)?;
                 allow_missing(fs::rename(self.folder.join(name), target))?;
             }
             // After a crash, earlier operations that need the file may be repeated, so only `save` removes the file.
@@ -397,18 +393,16 @@ impl Checksum {
     }
 
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
-        let (file, mut sum, mut offset) = (File::open(path)?, Checksum::default(), 0);
+        let (mut file, mut sum, mut offset) = (File::open(path)?.take(length), Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
-        while offset < length {
-            let size = (length - offset).min(CHUNK as u64) as usize;
-            let count = file.read_at(&mut bytes[..size], offset)?;
+        loop {
+            let count = file.read(&mut bytes)?;
             if count == 0 {
-                break;
+                return Ok(sum);
             }
             sum.extend(offset, &bytes[..count]);
             offset += count as u64;
         }
-        Ok(sum)
     }
 
     fn matches(self, path: &Path) -> bool {

@@ -111,9 +111,7 @@ impl Node {
     pub fn services(&self) -> Services {
         let note = String::from_utf8_lossy(&self.tail.note);
         let pairs = note.split(' ').skip(3).filter_map(|word| word.split_once('='));
-        let mut services = Services::new();
-        services.extend(pairs.map(|(protocol, address)| (protocol.to_owned(), address.to_owned())));
-        services
+        pairs.map(|(protocol, address)| (protocol.to_owned(), address.to_owned())).collect()
     }
 
     /// Syncs the copy and saves its position. Does nothing without a valid copy.
@@ -264,9 +262,8 @@ impl Node {
         if self.differences.len() < BEATS || apart == std::mem::replace(&mut self.clocks_differ, apart) {
             return;
         }
-        let name = self.active().0;
+        let (name, seconds) = (self.active().0, ahead as f64 / 1000.0);
         if apart {
-            let seconds = ahead as f64 / 1000.0;
             log::warn!("journal: the queue's time at {name} is {seconds:.1} s ahead of this server's clock");
         } else {
             log::info!("journal: the queue's time at {name} is that of this server's clock again");

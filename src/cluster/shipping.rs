@@ -264,10 +264,7 @@ impl Shipper {
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
                     match find(&*self.log, *seq) {
-                        Some(found) if found == *head => {
-                            self.confirm(*seq);
-                            return Ok(());
-                        }
+                        Some(found) if found == *head => self.confirm(*seq),
                         // A confirmed entry may have been replaced by a merged entry with another head.
                         Some(_) if self.position.lock().end < *seq => return Err(self.stop()),
                         _ => {}
@@ -318,7 +315,7 @@ impl Shipper {
     }
 
     /// A full disk does not end the lease, because deletes still fit into the existing segments.
-    fn local<T>(&self, result: io::Result<T>) -> io::Result<T> {
+    pub fn local<T>(&self, result: io::Result<T>) -> io::Result<T> {
         if let Some(error) = result.as_ref().err().filter(|error| !is_no_space(error)) {
             self.give_up(error);
         }
