@@ -260,8 +260,7 @@ impl Probation {
     }
 
     /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
-    /// or the oldest connection must make room. `count` is the number of such connections of all threads, and
-    /// `is_short` is `true` if connections run short.
+    /// or the oldest connection must make room. `count` includes all threads. `is_short`: connections run short.
     pub fn overdue(&mut self, is_short: bool, count: &AtomicUsize) -> Option<(Instant, usize)> {
         let is_last = self.unauthenticated.len() < 2;
         let is_crowd = !is_last && count.load(Ordering::Relaxed) > if is_short { CROWD } else { MAX_UNAUTHENTICATED };

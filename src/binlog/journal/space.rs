@@ -176,11 +176,8 @@ impl Journal {
     /// Returns the size of a segment for the live items of the oldest segment. Returns `None` if the oldest segment
     /// need not be removed, or if its live items fit into the existing segments.
     pub fn rescue_size(&self) -> Option<u64> {
-        if !self.must_remove() || self.segments[0].live <= self.space(self.reserve()) {
-            return None;
-        }
-        let live = self.segments[0].live;
-        Some(live + live / 8 + self.reserve() + (HEADER + CHANGE + MARK) as u64)
+        let live = self.must_remove().then(|| self.segments[0].live)?;
+        (live > self.space(self.reserve())).then(|| live + live / 8 + self.reserve() + (HEADER + CHANGE + MARK) as u64)
     }
 
     /// Retires the oldest segment. Its file is removed once a durable record states that the segment is not needed.
