@@ -22,6 +22,7 @@ mod cluster {
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +33,16 @@ use beanpole::internals::cluster::{
     merge, Active, EntryKind, Faults, Head, MemoryLog, Node, Seq, Services, SharedLog, Step,
 };
 use beanpole::Role;
+
+/// Tests the checks of `tests/cluster/run`, which needs Python and etcd. `make test` does not require Python.
+#[test]
+fn the_checks_of_the_tests_with_etcd_find_each_mistake() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/test_matrix.py");
+    match Command::new("python3").arg(script).output() {
+        Ok(run) => assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr)),
+        Err(error) => eprintln!("skipped: python3: {error}"),
+    }
+}
 
 struct Folder(PathBuf);
 

@@ -112,13 +112,16 @@ def fill_separately(port, count):
 
 
 def restart(program, etcd, count):
-    """Compares the restarts of two single servers with the same jobs: one job for each entry, and many."""
+    """Compares the restarts of two single servers with the same jobs: one job for each entry, and many. Returns the
+    times of the restarts."""
     small, large = (restart_one(program, etcd, count, fill) for fill in (fill_separately, fill_in_batches))
-    print(f"small entries take {small / large:.2f} times as long as large entries", flush=True)
+    ratio = statistics.median(small) / statistics.median(large)
+    print(f"small entries take {ratio:.2f} times as long as large entries", flush=True)
+    return small, large
 
 
 def restart_one(program, etcd, count, fill):
-    """Kills a single server three times. Returns the median time in seconds until the restarted server replies."""
+    """Kills a single server three times. Returns the times in seconds until the restarted server replies."""
     world, times = World(program, etcd, options=(), names="a", etcds=1), []
     try:
         node = world.nodes[0]
@@ -137,7 +140,7 @@ def restart_one(program, etcd, count, fill):
             assert figure(node.port, "current-jobs-ready") == count
             print(f"{count:8} jobs in {entries} entries: {times[-1]:.2f} s after SIGKILL, {cpu(node.process):.2f} s of CPU in "
                   f"beanpole and {cpu(world.servers[0]) - before:.2f} s in etcd", flush=True)
-        return statistics.median(times)
+        return times
     finally:
         world.close()
 

@@ -129,7 +129,8 @@ class Machine:
     """A network namespace with an address, the programs that run in it, and their logs."""
 
     def __init__(self, folder, name):
-        self.folder, self.name, self.space, self.running = folder, name, f"beanpole-{os.getpid()}-{name}", {}
+        # The random part of the directory's name is different in each run.
+        self.folder, self.name, self.space, self.running = folder, name, f"beanpole-{folder[-8:]}-{name}", {}
         subprocess.run(["ip", "netns", "add", self.space], check=True)
 
     def connect(self, link):
@@ -183,8 +184,9 @@ def keepalived(program, etcd):
     with tempfile.TemporaryDirectory(prefix="beanpole-keepalived-") as folder:
         machines, times = [], []
         try:
-            machines += [Machine(folder, name) for name in MACHINES]
-            cable = [f"bp{os.getpid()}{name}" for name in MACHINES]
+            for name in MACHINES:
+                machines.append(Machine(folder, name))
+            cable = [f"bp{folder[-8:]}{name}" for name in MACHINES]
             subprocess.run(["ip", "link", "add", cable[0], "type", "veth", "peer", "name", cable[1]], check=True)
             for machine, link in zip(machines, cable):
                 machine.connect(link)

@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -17,35 +18,60 @@ import time
 
 DOORS = ("beanstalk", "gearman", "workq")
 
-# A library that lets a test set the clock of programs that use the C library.
-CLOCK = """#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <time.h>
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = (int (*)(clockid_t, struct timespec *)) dlsym(RTLD_NEXT, "clock_gettime");
-    int result = real(clock, now);
-    if (clock == CLOCK_REALTIME) now->tv_sec += atol(getenv("CLOCK_SHIFT"));
-    return result;
-}
-"""
+# Kinds of file operations, which the library shim.c can make fail.
+CREATE, WRITE, REMOVE = 1, 2, 4
+
+# The sockets that reserve the ports of this process.
+RESERVED = []
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a port that no other process of this machine receives from this function until this process ends, and that
+    the system does not choose for outgoing connections. A killed server can therefore be started again at its port.
+    An abstract Unix socket with the port in its name reserves the port."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        lowest, highest = map(int, file.read().split())
+    ports = range(10000, lowest) if lowest > 12000 else range(highest + 1, 65536)
+    for _ in range(10000):
+        port = random.choice(ports)
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0beanpole-test-port-{port}")
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("", port))
+        except OSError:
+            claim.close()
+            continue
+        RESERVED.append(claim)
+        return port
+    raise OSError("no port is free")
+
+
+class Wire:
+    """The bandwidth that several connections share."""
+
+    def __init__(self):
+        # The time per byte in seconds, and the time at which all data sent before has been transferred.
+        self.slowness, self.lock, self.free = 0.0, threading.Lock(), 0.0
+
+    def wait(self, length):
+        """Returns the seconds until `length` more bytes have been transferred."""
+        with self.lock:
+            now = time.monotonic()
+            self.free = max(now, self.free) + length * self.slowness
+            return self.free - now
 
 
 class Proxy:
     """A network path to one address, used by one beanpole server or by its clients."""
 
-    def __init__(self, target):
-        # `cut` stops all data, `mute` stops only replies, and `loss` is the proportion of lost packets. `delay` is the
-        # latency of a packet and `slowness` the time per byte, both in seconds.
-        self.cut, self.mute, self.loss, self.delay, self.slowness = False, False, 0.0, 0.0, 0.0
-        self.target = target
+    def __init__(self, target, wires=None):
+        # `cut` stops all data, `mute` stops only replies, `deaf` stops only requests, and `loss` is the proportion of
+        # lost packets. `delay` is the latency of a packet in seconds.
+        self.cut, self.mute, self.deaf, self.loss, self.delay = False, False, False, 0.0, 0.0
+        # The bandwidth of requests and of replies.
+        self.target, self.wires = target, wires or (Wire(), Wire())
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -76,8 +102,8 @@ class Proxy:
                 wait, again = self.delay, 0.2
                 while random.random() < self.loss:
                     wait, again = wait + again, again * 2
-                time.sleep(wait + len(data) * self.slowness)
-                while self.cut or (self.mute and is_answer):
+                time.sleep(wait + self.wires[is_answer].wait(len(data)))
+                while self.cut or (self.mute if is_answer else self.deaf):
                     time.sleep(0.01)
                 sink.sendall(data)
         except OSError:
@@ -92,12 +118,15 @@ class Proxy:
 class Node:
     """A beanpole server with its directory, its networks to etcd, and the networks from its clients to it."""
 
-    def __init__(self, world, name, shift=0):
-        self.world, self.name, self.process, self.shift = world, name, None, shift
+    def __init__(self, world, name):
+        self.world, self.name, self.process = world, name, None
+        # The state of shim.c: the offset of the wall clock, the time of suspension, the error, and the operations.
+        self.numbers = [0, 0, 0, 0]
         self.ports = {door: free_port() for door in DOORS}
         self.port = self.ports["beanstalk"]
         self.folder = os.path.join(world.folder, name)
-        self.ways = [Proxy(port) for port in world.clients]
+        self.wires = (Wire(), Wire())
+        self.ways = [Proxy(port, self.wires) for port in world.clients]
         self.doors = {door: Proxy(port) for door, port in self.ports.items()}
 
     def start(self):
@@ -109,10 +138,28 @@ class Node:
         command = [self.world.program, *options, "-b", self.folder, "-p", str(self.port), *self.world.options]
         command += [f"--{door}=127.0.0.1:{self.ports[door]}" for door in DOORS[1:]]
         environment = dict(os.environ)
-        if self.shift:
-            environment.update(LD_PRELOAD=self.world.clock(), CLOCK_SHIFT=str(self.shift))
+        if self.world.shim:
+            self.apply()
+            environment.update(LD_PRELOAD=self.world.shim, SHIM=self.folder + ".shim")
         with open(self.log_path(), "ab") as log:
             self.process = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
+
+    def apply(self):
+        """Gives the numbers to the running program, which has mapped the file."""
+        assert self.world.shim
+        with open(self.folder + ".shim", "r+b" if os.path.exists(self.folder + ".shim") else "wb") as file:
+            file.write(struct.pack("4q", *self.numbers))
+
+    def shift_clock(self, seconds):
+        self.numbers[0] = seconds
+        self.apply()
+
+    def fail_disk(self, error, operations):
+        self.numbers[2:] = [error, operations]
+        self.apply()
+
+    def repair_disk(self):
+        self.fail_disk(0, 0)
 
     def log_path(self):
         return os.path.join(self.world.folder, self.name + ".log")
@@ -141,20 +188,24 @@ class Node:
 
 
 class World:
-    """Several etcd servers, and beanpole servers with the given names."""
+    """Several etcd servers, and beanpole servers with the given names. With `has_shim`, shim.c controls the clocks and
+    the disks of the servers. With `has_peer_ways`, the etcd servers connect to each other through proxies."""
 
-    def __init__(self, program, etcd, query="", shift=0, options=("-s", "1M"), etcds=3, names="ab"):
+    def __init__(self, program, etcd, query="", options=("-s", "1M"), etcds=3, names="ab", has_shim=False,
+                 has_peer_ways=False):
         self.program, self.etcd, self.query, self.options = program, etcd, query, list(options)
         self.folder = tempfile.mkdtemp(prefix="beanpole-cluster-")
         self.clients, self.peers = [free_port() for _ in range(etcds)], [free_port() for _ in range(etcds)]
         self.servers, self.born, self.nodes = [None] * etcds, [0] * etcds, []
-        self.is_closed = False
+        self.peer_ways = [Proxy(port) for port in self.peers] if has_peer_ways else []
+        self.is_closed, self.shim, self.round = False, None, 0
         self.quota = ["--quota-backend-bytes", query.split("=")[1]] if query else []
         try:
+            self.shim = self.compile_shim() if has_shim else None
             for number in range(etcds):
                 self.start_etcd(number)
             self.wait_for_etcd()
-            self.nodes = [Node(self, name, shift if name == "b" else 0) for name in names]
+            self.nodes = [Node(self, name) for name in names]
             for node in self.nodes:
                 node.start()
                 self.active()
@@ -162,24 +213,21 @@ class World:
             self.close()
             raise
 
-    def clock(self):
-        """Compiles the clock library if necessary. Returns its path."""
-        source, library = (os.path.join(self.folder, name) for name in ("clock.c", "clock.so"))
-        if not os.path.exists(library):
-            with open(source, "w") as file:
-                file.write(CLOCK)
-            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    def compile_shim(self):
+        source, library = os.path.join(os.path.dirname(__file__), "shim.c"), os.path.join(self.folder, "shim.so")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
         return library
 
     def start_etcd(self, number, state="new"):
-        cluster = ",".join(f"e{i}.{self.born[i]}=http://127.0.0.1:{port}" for i, port in enumerate(self.peers))
+        advertised = [way.port for way in self.peer_ways] or self.peers
+        cluster = ",".join(f"e{i}.{self.born[i]}=http://127.0.0.1:{port}" for i, port in enumerate(advertised))
         client, peer = (f"http://127.0.0.1:{ports[number]}" for ports in (self.clients, self.peers))
         name = f"e{number}.{self.born[number]}"
         with open(os.path.join(self.folder, f"etcd{number}.log"), "ab") as log:
             self.servers[number] = subprocess.Popen(
                 [self.etcd, "--name", name, "--data-dir", os.path.join(self.folder, name),
                  "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
-                 "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster,
+                 "--initial-advertise-peer-urls", f"http://127.0.0.1:{advertised[number]}", "--initial-cluster", cluster,
                  "--initial-cluster-state", state, "--pre-vote", "--heartbeat-interval", "50",
                  "--election-timeout", "500", *self.quota],
                 stdout=log, stderr=log)
@@ -273,6 +321,12 @@ class World:
                     return node
             time.sleep(0.05)
         raise SystemExit("no server is active")
+
+    def wait(self, is_done, problem, patience=30):
+        end = time.time() + patience
+        while not is_done():
+            assert time.time() < end, problem
+            time.sleep(0.005)
 
     def standby(self):
         active = self.active()
