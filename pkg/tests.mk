@@ -4,11 +4,15 @@
 #   BEANSTALKD, GEARMAND     for `compat`: the original daemons
 #   GO_CLIENTS               for `compat`: the sources of the Go clients (see tests/compat/go_clients), instead of downloads
 #   ROWS, ROUNDS, LONG       for `cluster`: which faults, how often each, and whether they last as long as in production.
-#                            11 is etcd's quota; 16 is a million schedules in memory; lost, minority, wiped and restored are
-#                            failures of etcd; slow is a standby behind a slow network; large is a small job next to a large one;
-#                            haproxy and keepalived are the documented examples, if these programs are installed (with
-#                            REQUIRED=1, haproxy must be installed); tls is etcd with TLS. With TMPDIR=/dev/shm, the files
-#                            of etcd are in memory
+#                            1 to 37 are numbered faults: 11 is etcd's quota, and 16 is a million schedules in memory; lost,
+#                            minority, killed, wiped, restored and replaced are failures of etcd; slow is a standby behind a
+#                            slow network; large is a small job next to a large one; relay, import, separate, purge and
+#                            restart are other setups; haproxy and keepalived are the documented examples, if these programs
+#                            are installed (with REQUIRED=1, haproxy must be installed); tls is etcd with TLS. all is every
+#                            row except tls. With TMPDIR=/dev/shm, the files of etcd are in memory
+#   LANES, STRICT, SUMMARY   for `cluster`: how many rows run at the same time; whether a stall that is too long is a failure,
+#                            which requires an idle machine; and a file for the result of each round, from which
+#                            `tests/cluster/run --manual FILE` prints the stalls for beanpole-cluster(7)
 #   COSTS, TAKEOVER, RESTART for `cluster`, instead of faults: measure the cost of a put, the time of a takeover with
 #                            1000,100000 jobs, and the time to restart a single server with 200000 entries
 #   SEED, RESTARTS, ALSO     for `powercut`: the seed, the amount of testing, and disabled checks to enable
@@ -30,9 +34,12 @@
 
 SEED =
 RESTARTS =
-ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,lost,minority,wiped,restored,slow,large,haproxy,keepalived$(if $(TLS),$(comma)tls)
+ROWS = all$(if $(TLS),$(comma)tls)
 ROUNDS = 1
 LONG =
+LANES = 1
+STRICT =
+SUMMARY =
 COSTS =
 TAKEOVER =
 ALSO =
@@ -114,10 +121,11 @@ crash: build ## kill the server under load, and cut the power of a simulated dis
 	BEANPOLE_WILD=2000 $(STARTER) --test gearman anything
 	MIXTURES=10000 BEANPOLE_CRASHES='$(or $(CRASHES),100000)' $(STARTER) --test crash -- --nocapture
 
-cluster: build $(if $(ETCD),,fetch-etcd) ## test failures of a cluster with three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20, or COSTS=1
-	$(if $(findstring 16,$(ROWS)),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \
+cluster: build $(if $(ETCD),,fetch-etcd) ## test failures of a cluster with three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20 LANES=5, or COSTS=1
+	$(if $(filter all 16,$(subst $(comma), ,$(ROWS))),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \
 	    confirmed_changes_survive -- --nocapture)
 	tests/cluster/run '$(PROGRAM)' --rows '$(ROWS)' --rounds '$(ROUNDS)' --etcd '$(ETCD)' \
+	    --lanes '$(or $(LANES),1)' $(if $(STRICT),--strict-times) $(if $(SUMMARY),--summary '$(SUMMARY)') \
 	    $(if $(LONG),--long) $(if $(COSTS),--costs) $(if $(TAKEOVER),--takeover '$(TAKEOVER)') \
 	    $(if $(RESTART),--restart '$(RESTART)')
 
