@@ -102,7 +102,8 @@ class Book:
         self.sent, self.put, self.deleted, self.unsure = set(), set(), set(), set()
         # The body of each acknowledged beanstalk job, by its number.
         self.ids = {}
-        # Times of acknowledged puts, times of all replies, and the time of the first reply of each epoch.
+        # Times of acknowledged puts. On the monotonic clock: the times of all requests that were answered, and the time of
+        # the first reply of each epoch.
         self.moments, self.answers, self.begun = [time.time()], [], {}
         self.holders, self.problems, self.refused = {}, [], 0
         # The number of acknowledged puts and of received jobs for each protocol.
@@ -121,7 +122,7 @@ class Book:
         """Records a reply. A server must not answer a request that was sent after the first reply of a later epoch."""
         now = time.monotonic()
         with self.lock:
-            self.answers.append(time.time())
+            self.answers.append(client.asked)
             if client.epoch is None:
                 return
             self.begun.setdefault(client.epoch, now)

@@ -134,13 +134,13 @@ def row_10(world, book, lengths):
     stopped = world.servers[:2]
     for server in stopped:
         server.send_signal(signal.SIGSTOP)
-    begin = time.time()
+    begin = time.monotonic()
     time.sleep(lengths["no quorum"])
+    late = [asked - begin for asked in list(book.answers) if asked > begin + 1.2]
+    assert not late, f"replies to requests {late} s after the quorum was lost"
     end = time.time()
     for server in stopped:
         server.send_signal(signal.SIGCONT)
-    late = [moment - begin for moment in list(book.answers) if begin + 1.2 < moment < end]
-    assert not late, f"replies {late} s after the quorum was lost"
     while not any(moment > end for moment in book.moments[-20:]) and time.time() < end + 30:
         time.sleep(0.02)
     assert book.moments[-1] > end, "puts fail although the quorum is back"
@@ -206,8 +206,7 @@ def row_14(world, book, lengths):
     active.signal(signal.SIGTERM)
     active.process.wait(timeout=20)
     assert not active.serves()
-    while not standby.serves():
-        time.sleep(0.005)
+    world.wait(standby.serves, "the standby does not take over")
     switch = time.time() - begin
     world.replace_etcd(0)
     time.sleep(3)
@@ -290,7 +289,8 @@ def row_20(world, book, lengths):
     node.kill()
     node.start()
     end = time.time() + 20
-    while "active as" not in other.log()[seen:] and time.time() < end:
+    while "active as" not in other.log()[seen:]:
+        assert time.time() < end, "the standby does not take over"
         time.sleep(0.002)
     other.kill()
     time.sleep(4)

@@ -65,6 +65,7 @@ class Checks(unittest.TestCase):
         time.sleep(0.001)
         book.answered(FakeClient(epoch=1, asked=time.monotonic()))
         self.assertEqual(book.problems, ["a answers in epoch 1, but epoch 2 has begun"])
+        self.assertEqual(book.answers[:3], [now] * 3)
 
     def test_every_difference_from_the_book_is_found(self):
         book = Book()
@@ -234,6 +235,11 @@ sys.exit(row != "good")"""
         summary.run_lanes([sys.executable, "-Bc", code], ["good", "bad", "crash"], 3, 1, made)
         results = {result["row"]: (result["ok"], result["note"]) for result in made.results}
         self.assertEqual(results, {"good": (True, ""), "bad": (False, ""), "crash": (False, "exit status 1")})
+
+    def test_a_row_can_return_a_measured_time(self):
+        for result, expected in ((True, (True, [])), ((False, 2.5), (False, [2.5]))):
+            stalls = []
+            self.assertEqual((run.split(result, stalls), stalls), expected)
 
     def test_a_summary_can_be_read_again(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -143,6 +143,8 @@ class Node:
             environment.update(LD_PRELOAD=self.world.shim, SHIM=self.folder + ".shim")
         with open(self.log_path(), "ab") as log:
             self.process = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
+        if self not in self.world.started:
+            self.world.started.append(self)
 
     def apply(self):
         """Gives the numbers to the running program, which has mapped the file."""
@@ -197,6 +199,8 @@ class World:
         self.folder = tempfile.mkdtemp(prefix="beanpole-cluster-")
         self.clients, self.peers = [free_port() for _ in range(etcds)], [free_port() for _ in range(etcds)]
         self.servers, self.born, self.nodes = [None] * etcds, [0] * etcds, []
+        # All servers that were ever started.
+        self.started = []
         self.peer_ways = [Proxy(port) for port in self.peers] if has_peer_ways else []
         self.is_closed, self.shim, self.round = False, None, 0
         self.quota = ["--quota-backend-bytes", query.split("=")[1]] if query else []
@@ -338,10 +342,9 @@ class World:
 
     def close(self):
         self.is_closed = True
-        for node in self.nodes:
-            if node.process:
-                node.signal(signal.SIGCONT)
-                node.kill()
+        for node in self.started:
+            node.signal(signal.SIGCONT)
+            node.kill()
         for server in filter(None, self.servers):
             server.send_signal(signal.SIGCONT)
             server.kill()
