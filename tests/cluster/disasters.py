@@ -111,6 +111,9 @@ def slow(program, etcd):
         found = len(drain(world))
         print(f"a standby behind 100 Mbit/s: {found} of {jobs} jobs of 1 MiB, active {taken:.1f} s after the last put", flush=True)
         return found == jobs
+    except BaseException:
+        world.show_logs()
+        raise
     finally:
         world.close()
 
@@ -142,5 +145,8 @@ def large(program, etcd, longest=None):
         print(f"a body of 50 MiB: put in {taken:.1f} s; {len(times)} small puts meanwhile, median "
               f"{sorted(times)[len(times) // 2]:.3f} s, worst {max(times):.2f} s; {len(found)} jobs after a takeover", flush=True)
         return len(found) == len(times) + 1 and body in found and max(times) < (longest or taken / 2), max(times)
+    except BaseException:
+        world.show_logs()
+        raise
     finally:
         world.close()
