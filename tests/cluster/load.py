@@ -105,6 +105,7 @@ class Book:
         # Times of acknowledged puts. On the monotonic clock: the times of all requests that were answered, and the time of
         # the first reply of each epoch.
         self.moments, self.answers, self.begun = [time.time()], [], {}
+        # `refused` is the number of requests that were refused because the disk or etcd is full.
         self.holders, self.problems, self.refused = {}, [], 0
         # The number of acknowledged puts and of received jobs for each protocol.
         self.steps = Counter()
@@ -256,14 +257,18 @@ class Load:
         if name.endswith(b"7"):
             self.book.releases(body)
             reply = client.ask(b"release %s 0 0\r\n" % job.encode())
-            if reply != "RELEASED":
-                raise ValueError(reply)
+            if reply == "OUT_OF_MEMORY":
+                # A full disk refuses releases too, but not deletes. The job becomes ready when the connection closes.
+                self.book.refused += 1
+                client.drop()
+            elif reply != "RELEASED":
+                raise ValueError(f"release: {reply}")
             return
         self.book.ends(body)
         reply = client.ask(b"delete %s\r\n" % job.encode())
         if reply != "DELETED":
             # No other client can delete a reserved job.
-            raise ValueError(reply)
+            raise ValueError(f"delete: {reply}")
         self.book.ended(body, client)
 
     def submit(self, client, body):
@@ -298,7 +303,7 @@ class Load:
         reply = client.ask(b"add %s workq %d 600000 %d\r\n%s\r\n" % (str(uuid.uuid4()).encode(), TTR, len(body), body))
         if reply.startswith("+OK"):
             self.book.acknowledged(body, client)
-        elif "OUT-OF" in reply.upper() or "QUEUE" in reply:
+        elif reply == "-SERVER-ERROR Out of memory":
             self.book.refused += 1
         else:
             raise ValueError(reply)
@@ -316,9 +321,11 @@ class Load:
         reply = client.ask(b"complete %s 2\r\nok\r\n" % words[0].encode())
         if reply.startswith("+OK"):
             self.book.ended(body, client)
+        elif reply == "-SERVER-ERROR Out of memory":
+            self.book.refused += 1
         elif reply != "-NOT-FOUND":
             # The time to run can end during a stall, and then another worker may complete the job.
-            raise ValueError(reply)
+            raise ValueError(f"complete: {reply}")
 
     def recover(self):
         """Waits until a job was put and received with each protocol."""

@@ -80,6 +80,18 @@ def row_33(world, book, lengths):
     return f"accepts jobs {time.time() - begin:.1f} s after the disk has space"
 
 
+def newest_segment(folder):
+    """Returns the path of the newest file with data. It still exists when the standby takes over."""
+    for name in sorted(os.listdir(folder), reverse=True):
+        path = os.path.join(folder, name)
+        if name.startswith("segment."):
+            with open(path, "rb") as file:
+                # A new file consists of zeros.
+                if len(file.read().rstrip(b"\0")) > 9000:
+                    return path
+    raise AssertionError("no file contains data")
+
+
 def row_34(world, book, lengths):
     """a stopped standby's copy is damaged, the standby is started, and then the active server is killed"""
     node, other = world.active(), world.standby()
@@ -87,8 +99,7 @@ def row_34(world, book, lengths):
     other.signal(signal.SIGTERM)
     assert other.process.wait(timeout=20) == 0
     damage, seen = DAMAGES[world.round % len(DAMAGES)], len(other.log())
-    # The newest file still exists when the standby takes over.
-    path = os.path.join(other.folder, max(name for name in os.listdir(other.folder) if name.startswith("segment.")))
+    path = newest_segment(other.folder)
     if damage == "removed":
         os.remove(path)
     elif damage == "cut":

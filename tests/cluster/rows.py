@@ -308,5 +308,5 @@ MEDIANS = {1: 1.5}
 # Arguments of the cluster. Without arguments, the cluster consists of two servers.
 WORLDS = {13: {"has_shim": True}, **outages.WORLDS, **machines.WORLDS}
 
-# Rows in which puts can be refused, because a disk fails.
+# Rows in which requests can be refused, because a disk fails.
 MAY_REFUSE = {17, *machines.MAY_REFUSE}

@@ -40,6 +40,9 @@ class FakeClient:
     def ask(self, _):
         return self.replies.pop(0)
 
+    def drop(self):
+        pass
+
     def line(self):
         return self.replies.pop(0)
 
@@ -103,6 +106,15 @@ class Checks(unittest.TestCase):
         made.book.deleted.clear()
         with self.assertRaises(ValueError):
             made.reserve(FakeClient(["RESERVED 1 1", b"x", "NOT_FOUND"]), b"w-1")
+
+    def test_refused_requests_are_counted(self):
+        full = "-SERVER-ERROR Out of memory"
+        for step, replies in (("put", ["OUT_OF_MEMORY"]), ("reserve", ["RESERVED 1 1", b"x", "OUT_OF_MEMORY"]),
+                              ("add", [full]), ("lease", ["+OK 1", "id workq 2000 1", b"x", full])):
+            made = idle_load()
+            made.book.sent = {b"x"}
+            getattr(made, step)(FakeClient(replies), b"x-7")
+            self.assertEqual((made.book.refused, made.book.problems), (1, []), step)
 
     def test_unknown_replies_are_problems(self):
         for step, reply in (("put", "INTERNAL_ERROR"), ("reserve", "INTERNAL_ERROR"), ("lease", "-SERVER-ERROR"),
