@@ -65,6 +65,8 @@ def suffer(program, etcd, kind, names):
             world.stop_all_etcds(lambda data: shutil.copytree(data, backup + os.path.basename(data)))
             world.active()
             load.recover()
+            # The active server saves its position every two seconds.
+            time.sleep(3)
         strike(world, kind, backup)
         time.sleep(5)
         book = load.end()
