@@ -156,7 +156,7 @@ def row_31(world, book, lengths):
     way.cut = False
 
 
-ROWS = {21: (row_21, 0.5), 22: (row_22, 1), 23: (row_23, 3), 24: (row_24, 4), 25: (row_25, 4), 26: (row_26, 4),
+ROWS = {21: (row_21, 1), 22: (row_22, 1), 23: (row_23, 3), 24: (row_24, 4), 25: (row_25, 5), 26: (row_26, 4),
         27: (row_27, 7), 28: (row_28, 4), 29: (row_29, 3), 30: (row_30, 3), 31: (row_31, 6)}
 
 WORLDS = {28: {"names": "abc"}, 30: {"names": "abc"}, 31: {"has_peer_ways": True}}
