@@ -5,8 +5,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-use nix::libc::EPERM;
-
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::{in_file, is_bad_disk, OpenError, Storage};
 
@@ -108,7 +106,7 @@ fn common_log(storage: &dyn Storage, links: &BTreeMap<u64, SegmentLink>) -> Opti
         if let Some(header) = link.header.filter(|header| header.segment == link.number) {
             let count = counts.entry(header.log_id).or_default();
             let opened = storage.open(&segment_name(link.number));
-            let is_immutable = opened.is_err_and(|error| error.raw_os_error() == Some(EPERM));
+            let is_immutable = opened.is_err_and(|error| error.raw_os_error() == Some(nix::libc::EPERM));
             *count = (count.0 || !is_immutable, count.1 + 1, link.number);
         }
     }

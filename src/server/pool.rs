@@ -280,7 +280,7 @@ impl PoolThread {
     /// Closes unauthenticated connections, and sends delayed replies. Returns the time until the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) =
-            self.probation.overdue(self.hub.admission.is_almost_full(), &self.hub.unauthenticated)
+            self.probation.overdue(|| self.hub.admission.is_almost_full(), &self.hub.unauthenticated)
         {
             let probation = self.connections.get(number).and_then(|connection| connection.probation.as_ref());
             if probation.is_some_and(|probation| probation.0 == until) {

@@ -260,10 +260,11 @@ impl Probation {
     }
 
     /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
-    /// or the oldest connection must make room. `count` includes all threads. `is_short`: connections run short.
-    pub fn overdue(&mut self, is_short: bool, count: &AtomicUsize) -> Option<(Instant, usize)> {
-        let is_last = self.unauthenticated.len() < 2;
-        let is_crowd = !is_last && count.load(Ordering::Relaxed) > if is_short { CROWD } else { MAX_UNAUTHENTICATED };
+    /// or the oldest must make room. `count` includes all threads. `is_short` tells whether connections run short.
+    pub fn overdue(&mut self, is_short: impl Fn() -> bool, count: &AtomicUsize) -> Option<(Instant, usize)> {
+        let is_short = !self.unauthenticated.is_empty() && is_short();
+        let max = if is_short { CROWD } else { MAX_UNAUTHENTICATED };
+        let is_crowd = self.unauthenticated.len() > 1 && count.load(Ordering::Relaxed) > max;
         let min_age = if is_crowd { Duration::ZERO } else { FRESH };
         pop_due(&mut self.unauthenticated, if is_crowd || is_short { AUTH_TIMEOUT - min_age } else { Duration::ZERO })
     }
