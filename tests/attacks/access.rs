@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
     socket.into()
 }
 
-fn ask(stream: &mut TcpStream) -> Answer {
+fn ask(stream: &mut (impl Read + Write)) -> Answer {
     // The server may close the connection before the request is sent.
     let _ = stream.write_all(b"list-tube-used\r\n");
     let mut bytes = [0; 64];
@@ -112,11 +113,19 @@ pub fn strangers(trial: &mut Trial) {
     let digest: String = hmac_sha256::Hash::hash(b"secret").iter().map(|byte| format!("{byte:02x}")).collect();
     std::fs::write(&path, format!("me token:sha256:{digest} all\n")).expect("a file");
     let path = path.to_str().expect("a UTF-8 path");
-    let daemon = trial.start(&[], &["--access", path, "--max-connections", "100"]);
-    let silent: Vec<_> = (0..120).map(|_| connect_from("127.0.0.1", &daemon)).collect();
+    // Tokens are not accepted over TCP without TLS.
+    let socket = folder.file("socket");
+    let address = format!("unix:{}", socket.display());
+    let _daemon = trial.start(&[], &["-l", &address, "--access", path, "--max-connections", "100"]);
+    let connect = || {
+        let stream = UnixStream::connect(&socket).expect("a connection");
+        stream.set_read_timeout(Some(ANSWER)).expect("a connection");
+        stream
+    };
+    let silent: Vec<_> = (0..150).map(|_| connect()).collect();
     let began = Instant::now();
     let mut me = loop {
-        let mut stream = connect_from("127.0.0.1", &daemon);
+        let mut stream = connect();
         let mut reply = [0; 15];
         let asked = stream.write_all(b"auth secret\r\n").and_then(|()| stream.read_exact(&mut reply));
         if asked.is_ok() && &reply == b"AUTHENTICATED\r\n" {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::bystander::cycle_in_parts;
+use crate::bystander::{cycle_in_parts, patient_cycle};
 use crate::daemon::{wait_until, Daemon};
 use crate::traffic::{address_of, connect_to, pieces, pipeline, Clients};
 use crate::trial::{own_connection, Trial, MIB};
@@ -99,7 +99,7 @@ pub fn queries_without_a_body(trial: &mut Trial) {
 
 fn withhold(trial: &mut Trial, daemon: &Daemon, address: SocketAddr, command: &[u8]) {
     trial.watch_memory(daemon, Some(64 * MIB), |trial| {
-        trial.beside(daemon, |trial| {
+        trial.beside_trips(own_connection(daemon), patient_cycle, |trial| {
             let mut crowd = Clients::open_at(address, 4000, None);
             crowd.push(command);
             trial.wait_until_idle(daemon);

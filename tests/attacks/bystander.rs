@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::wire::Wire;
+use crate::wire::{put, Wire};
 
 /// The pause between two round trips. It leaves processor time for other processes.
 const PAUSE: Duration = Duration::from_micros(500);
+
+/// A shortage of memory must end within this time.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The commands that a bystander repeats on its connection.
 pub type RoundTrip = fn(&mut Wire);
@@ -85,6 +88,21 @@ pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
 pub fn cycle(wire: &mut Wire) {
     let id = wire.put(b"work", 60);
     finish_cycle(wire, id);
+}
+
+/// Like `cycle`, but repeats a put that is refused. The server drops a client only after a shortage of one second.
+pub fn patient_cycle(wire: &mut Wire) {
+    let began = Instant::now();
+    let line = loop {
+        wire.send(put(b"job", 60));
+        let line = wire.line();
+        if line != "OUT_OF_MEMORY" || began.elapsed() > PATIENCE {
+            break line;
+        }
+        std::thread::sleep(PAUSE);
+    };
+    let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
+    finish_cycle(wire, id.unwrap_or_else(|| panic!("reply to put: {line}")));
 }
 
 /// Like `cycle`, but sends the body later than the command, so that the server must allocate a buffer for it.
