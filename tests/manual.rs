@@ -213,6 +213,10 @@ fn the_readme_is_short_and_mentions_what_exists() {
     if lines > README_LINES {
         problems.push(format!("README.md has {lines} lines"));
     }
+    // These two commands must be on the first screen.
+    let commands = readme.lines().take(40).filter(|line| line.starts_with("    make "));
+    let commands: Vec<_> = commands.map(|line| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(commands, ["make run", "make test"]);
     for code in code(&readme) {
         let mut words = code.split(' ').peekable();
         let program = words.next_if(|word| !word.starts_with('-')).unwrap_or("beanpole");
