@@ -142,11 +142,13 @@ static-program:
 
 # The test programs in tests/, excluding those that Cargo.toml excludes from `cargo test`. With STATIC=1, only the test
 # programs that start the program. Four of them run in parallel. Each uses more threads than processors, because most
-# long tests wait most of the time.
+# long tests wait most of the time. The longest ones begin first, so that none of them runs alone at the end.
 STATIC =
 EXCLUDED = oracle attacks powercut $(if $(TLS),,tls)
 ALL_TESTS = $(if $(STATIC),$(shell grep -l '^mod daemon;' tests/*.rs),$(wildcard tests/*.rs))
-TESTS = $(if $(STATIC),,lib doc) $(filter-out $(EXCLUDED),$(basename $(notdir $(ALL_TESTS))))
+LONGEST = hostile examples judge ctl lib
+INCLUDED = $(if $(STATIC),,lib doc) $(filter-out $(EXCLUDED),$(basename $(notdir $(ALL_TESTS))))
+TESTS = $(filter $(INCLUDED),$(LONGEST)) $(filter-out $(LONGEST),$(INCLUDED))
 TEST_THREADS = $(or $(RUST_TEST_THREADS),$(shell expr 6 \* "$$(getconf _NPROCESSORS_ONLN)"))
 test: toolchain $(if $(STATIC),static) ## run all tests that need only the Rust toolchain; TLS=1 adds the tests of TLS, STATIC=1 tests the static program
 	$(CARGO) test $(CARGOFLAGS) --no-run
