@@ -260,7 +260,7 @@ impl Probation {
     }
 
     /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
-    /// or the oldest must make room. `count` includes all threads. `is_short` tells whether connections run short.
+    /// or the oldest must make room. `count` includes all threads. `is_short` returns `true` if connections run short.
     pub fn overdue(&mut self, is_short: impl Fn() -> bool, count: &AtomicUsize) -> Option<(Instant, usize)> {
         let is_short = !self.unauthenticated.is_empty() && is_short();
         let max = if is_short { CROWD } else { MAX_UNAUTHENTICATED };
