@@ -94,6 +94,17 @@ class AdapterTest < Minitest::Test
     @client.connection.transmit("set-tube mail")
   end
 
+  def test_a_job_of_another_program_fails_with_a_reason
+    @client.set_tube("mail", "try:5:1000")
+    ["caf\xE9", "hello", "5", '{"job_class":"caf\xE9"}'].each do |body|
+      id = @client.put(body.b, "tub:mail")
+      assert @worker.work(0)
+      assert_equal ["delayed", 1], [stats(id).state, stats(id).fails], body
+    end
+  ensure
+    @client.connection.transmit("set-tube mail")
+  end
+
   def test_a_long_job_keeps_its_reservation
     before = @client.stats.job_timeouts
     Slow.perform_later

@@ -87,7 +87,7 @@ class Channel(virtual.Channel):
     def __init__(self, connection, **kwargs):
         super().__init__(connection, **kwargs)
         server = connection.client
-        self.queue = greenstalk.Client((server.hostname or "127.0.0.1", server.port or 11300))
+        self.queue = greenstalk.Client((server.hostname or "127.0.0.1", server.port or 11300), encoding=None)
         self.watched = {"default"}
         # Holds commands of other threads, because the pool acknowledges tasks while this channel waits for a job.
         self.finished = deque()
@@ -118,9 +118,18 @@ class Channel(virtual.Channel):
             job = self.queue.reserve(timeout=timeout)
         except (greenstalk.TimedOutError, greenstalk.DeadlineSoonError):
             raise Empty() from None
-        message = json.loads(job.body)
-        message["properties"]["delivery_tag"] = str(job.id)
-        return message
+        try:
+            message = json.loads(job.body)
+            message["properties"]["delivery_tag"] = str(job.id)
+            return message
+        except (KeyError, TypeError, ValueError) as error:
+            self.refuse(job, f"not a message of Celery: {error!r}".encode(errors="backslashreplace")[:4096])
+            raise Empty() from None
+
+    def refuse(self, job, reason):
+        """Reports the failure of a job that another program has put. Without this, the job would stop the worker."""
+        with suppress(greenstalk.NotFoundError, greenstalk.BuriedError):
+            self.queue._send_cmd(b"fail %d 65536 %d\r\n%b" % (job.id, len(reason), reason), b"RELEASED")
 
     def drain_events(self, timeout=None, callback=None):
         self.catch_up()

@@ -145,6 +145,16 @@ class TransportTest(unittest.TestCase):
         self.until(lambda: self.figure("delayed") == 1)
         self.assertEqual(self.queue.stats_job(self.queue.peek_delayed())["fails"], 1)
 
+    def test_a_job_of_another_program_fails_with_a_reason(self):
+        self.addCleanup(self.queue._send_cmd, b"flush-buried celery", b"FLUSHED")
+        jobs = [self.queue.put(body) for body in (b"caf\xe9", b"hello", b"[]", b"{}")]
+        self.worker()
+        self.until(lambda: self.figure("buried") == len(jobs))
+        for job in jobs:
+            self.assertIn("not a message of Celery", self.queue.stats_job(job)["last-error"])
+        note.delay("next")
+        self.until(lambda: "next" in self.lines())
+
     def test_a_long_task_runs_once(self):
         self.worker()
         sleep.delay("long", 9)
