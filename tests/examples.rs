@@ -168,8 +168,9 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
         assert_eq!(client.figure("stats", "cmd-touch").unwrap(), "2", "{name}");
     }
 
-    client.set_tube("mail", "try:5 dead:mail-dead").unwrap();
     client.use_tube("mail").unwrap();
+    fails_at_bytes(name, &mut client);
+    client.set_tube("mail", "try:5 dead:mail-dead").unwrap();
     loses_a_job(name, &mut client, &worker, &log);
     drop(daemon);
     let daemon = Daemon::start(&[&jobs, "-p", server.rsplit(':').next().unwrap()]);
@@ -177,6 +178,19 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     client.use_tube("mail").unwrap();
     let id = client.put(b"dave@example.org", 0, 0, 60).unwrap();
     wait_until(&format!("{name}: the worker connects again"), || client.peek(id).is_err());
+}
+
+/// Puts jobs that are not text, in a tube whose jobs have one try. The worker must report the failures: a worker that
+/// crashes leaves no reason.
+fn fails_at_bytes(name: &str, client: &mut Client) {
+    for body in [&b"caf\xe9"[..], b"\xff\xfe\r\n", b"\xed\xa0\x80", b"\0", b""] {
+        let id = client.put(body, 0, 0, 60).unwrap();
+        wait_until(&format!("{name}: the job {body:?} is buried"), || {
+            client.figure(&format!("stats-job {id}"), "state").is_ok_and(|state| state == "buried")
+        });
+        let reason = client.figure(&format!("stats-job {id}"), "last-error");
+        assert!(reason.is_ok(), "{name}: there is no reason for the failure of the job {body:?}");
+    }
 }
 
 /// Suspends the worker until its reservation has expired. The worker must report the loss and continue.
@@ -227,7 +241,7 @@ fn the_worker_of_the_readme_retries() {
     }
     let readme = std::fs::read_to_string("README.md").unwrap();
     let shown = readme.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a worker");
-    let program = format!("def send(address):\n    assert '@' in address, 'no address'\n\n{shown}");
+    let program = format!("def send(address):\n    assert b'@' in address, 'no address'\n\n{shown}");
     let daemon = Daemon::start(&[]);
     let mut worker = command("python", &["python3", "-c", &program]);
     let _worker = Worker(worker.env("BEANPOLE_SERVER", daemon.address().to_string()).spawn().expect("a worker"));
@@ -235,7 +249,7 @@ fn the_worker_of_the_readme_retries() {
     client.use_tube("mail").unwrap();
     let done = client.put(b"alice@example.org", 0, 0, 60).unwrap();
     wait_until("the job is done", || client.peek(done).is_err());
-    let failed = client.put(b"nobody", 0, 0, 60).unwrap();
+    let failed = client.put(b"nobod\xff", 0, 0, 60).unwrap();
     let mut reason = || client.figure(&format!("stats-job {failed}"), "last-error").unwrap_or_default();
     wait_until("the job fails", || reason().contains("AssertionError: no address"));
 }
@@ -284,6 +298,26 @@ fn adapter(folder: &str, needs: &[&[&str]], suite: &[&str]) {
 #[test]
 fn a_client_is_tested_with_the_vectors() {
     adapter("python", &[&["python3", "-c", "import greenstalk"]], &["python3", "test_client.py"]);
+}
+
+#[test]
+fn a_python_client_accepts_any_body_and_reason() {
+    if !is_installed("python", &["python3", "-c", "import greenstalk"]) {
+        return;
+    }
+    let code = "from client import Client\n\
+        queue = Client()\n\
+        queue.set_tube('default', 'try:2:1000')\n\
+        for body in (b'caf\\xe9', 'caf\\xe9'):\n\x20\
+            queue.put_tagged(body, 'idp:a')\n\x20\
+            job = queue.reserve()\n\x20\
+            assert job.body == (body if isinstance(body, bytes) else body.encode()), job\n\x20\
+            assert queue.fail(job, '\\ud800') >= 1000\n\x20\
+            queue.delete(job)\n\
+        queue.put_tagged('caf\\xe9', 'idp:a')\n\
+        assert Client(encoding='utf-8').reserve().body == 'caf\\xe9'";
+    let daemon = Daemon::start(&[]);
+    passes(command("python", &["python3", "-c", code]).env("BEANPOLE_SERVER", daemon.address().to_string()));
 }
 
 #[test]

@@ -44,9 +44,10 @@ export class Client {
     return (await this.send(`put ${pri} ${delay} ${ttr} ${Buffer.byteLength(body)} ${tags}`.trim(), 'INSERTED', body))[1];
   }
 
+  // Resolves to a job, whose body is a Buffer.
   async reserve() {
     const [, id, bytes] = await this.send('reserve', 'RESERVED');
-    return { id, body: (await this.take(() => Number(bytes))).toString() };
+    return { id, body: await this.take(() => Number(bytes)) };
   }
 
   // Resolves to the delay before the next attempt, or to undefined after the last attempt.

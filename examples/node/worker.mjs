@@ -15,7 +15,7 @@ async function work(queue) {
   for (;;) {
     const job = await queue.reserve();
     try {
-      const error = await send(job.body, () => queue.touch(job.id)).catch(error => error);
+      const error = await send(job.body.toString(), () => queue.touch(job.id)).catch(error => error);
       await (error ? queue.fail(job.id, String(error)) : queue.delete(job.id));
     } catch (error) {
       if (error.reply !== 'NOT_FOUND') throw error;

@@ -95,7 +95,7 @@ class RelayTest(unittest.TestCase):
     def take_all(self):
         """Completes all jobs of the tube and returns their bodies."""
         bodies = []
-        with relay.Client(watch="mail") as queue:
+        with relay.Client(watch="mail", encoding="utf-8") as queue:
             while queue.stats()["current-jobs-ready"]:
                 job = queue.reserve(timeout=0)
                 bodies.append(job.body)
@@ -137,7 +137,7 @@ class RelayTest(unittest.TestCase):
     def test_the_program_waits_for_jobs(self):
         program = subprocess.Popen([sys.executable, os.path.join(HERE, "relay.py"), self.source])
         try:
-            with relay.Client(watch="mail") as queue:
+            with relay.Client(watch="mail", encoding="utf-8") as queue:
                 for body in ("first", "second"):
                     self.insert([body])
                     job = queue.reserve(timeout=300)

@@ -7,12 +7,15 @@ HOST, PORT = os.environ.get("BEANPOLE_SERVER", "127.0.0.1:11300").rsplit(":", 1)
 
 
 class Client(greenstalk.Client):
-    def __init__(self, **options):
-        super().__init__((HOST, int(PORT)), **options)
+    """Bodies of reserved jobs are bytes. With an `encoding`, a body that cannot be decoded is an exception in `reserve`,
+    where a worker cannot report the failure of the job."""
+
+    def __init__(self, encoding=None, **options):
+        super().__init__((HOST, int(PORT)), encoding, **options)
 
     def put_tagged(self, body, tags, priority=65536, delay=0, ttr=60):
         """Puts a job and returns its ID. With the tag `idp`, returns the ID of an existing job with the same key."""
-        body = body.encode()
+        body = body if isinstance(body, bytes) else body.encode()
         line = f"put {priority} {delay} {ttr} {len(body)} {tags}\r\n"
         return int(self._send_cmd(line.encode() + body, b"INSERTED")[0])
 
@@ -21,7 +24,7 @@ class Client(greenstalk.Client):
 
     def fail(self, job, reason, priority=65536):
         """Reports a failed attempt. Returns the delay before the next attempt, or None after the last attempt."""
-        reason = reason.encode()[:4096]
+        reason = reason.encode(errors="backslashreplace")[:4096]
         try:
             return self._int_cmd(b"fail %d %d %d\r\n%b" % (job.id, priority, len(reason), reason), b"RELEASED")
         except greenstalk.BuriedError:

@@ -43,7 +43,7 @@ class ClientTest(unittest.TestCase):
 
         self.assertEqual([put(), put(), put(3)], [1, 1, 1])
         job = queue.reserve()
-        self.assertEqual(job.body, "hello")
+        self.assertEqual(job.body, b"hello")
         queue.delete(job)
         self.assertEqual([put(), put()], [1, 2])
         self.ends()
@@ -51,7 +51,7 @@ class ClientTest(unittest.TestCase):
     def test_failures(self):
         queue = self.play("fail")
         queue.set_tube("default", "try:2")
-        queue.put("a", priority=0)
+        queue.put(b"a", priority=0)
         self.assertEqual(queue.fail(queue.reserve(), "no such host", 0), 0)
         job = queue.reserve()
         self.assertIsNone(queue.fail(job, "no such host", 0))

@@ -8,7 +8,8 @@ import greenstalk
 from client import Client
 
 
-def send(address, touch):
+def send(body, touch):
+    address = body.decode()
     if "@" not in address:
         raise ValueError(f"not an address: {address}")
     touch()  # Restarts the time to run (60 s). During long work, call this repeatedly.
