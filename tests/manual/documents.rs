@@ -119,7 +119,7 @@ fn the_readme_shows_the_published_figures() {
     let less = ((1.0 - ours / theirs) * 100.0).round();
     let [their_job, our_job] = published("mem-jobs,\"bytes for a ready job of 64 bytes\",");
     for figure in [
-        format!("With 50 connections, a request takes {less}% less CPU time than with beanstalkd."),
+        format!("With 50 connections, a request takes {less}% less CPU time than in beanstalkd."),
         format!("takes {our_job} bytes of memory; in beanstalkd, it takes {their_job} bytes."),
     ] {
         assert!(readme.contains(&figure), "{figure}");
