@@ -2,10 +2,8 @@
 //!
 //! If several entries match a client, the first entry in the file applies. Must not parse the file or access sockets.
 
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::hint::black_box;
-use std::sync::Arc;
+use std::{collections::HashMap, hint::black_box, sync::Arc};
 
 use super::right::{Need, Right, Rights, Scope};
 

@@ -2,8 +2,7 @@
 //! Jobs whose deletes were in the damaged part of a file are restored, because a duplicate is better than a loss.
 //! Enforces promise P37 of beanpole-promises(7).
 
-use std::collections::BTreeMap;
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use super::beanstalkd::{self, ForeignEntry, ForeignRecord, Full, BURIED, DELAYED, DELETED, LOSS};
 use super::journal::Journal;

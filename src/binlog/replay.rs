@@ -4,8 +4,7 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use std::io;
-use std::ops::Range;
+use std::{io, ops::Range};
 
 use super::decode::{RecordHead, LOOK};
 use super::record::Record;

@@ -1,14 +1,11 @@
 //! Access to the files of a log. A [`Storage`] is a directory of named files: [`Folder`] is a directory on a real disk,
 //! and tests use a simulated disk. Must not interpret the contents of files.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, openat, renameat, AtFlags, FcntlArg, Flock, FlockArg, OFlag};

@@ -3,10 +3,8 @@
 //! disk.
 //! Enforces promises P12 and P17 of beanpole-promises(7).
 
-use std::collections::HashSet;
-use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{collections::HashSet, io, sync::Arc};
 
 use super::journal::{Journal, Retired, LARGE};
 use super::segment::{segment_name, segment_number};

@@ -1,9 +1,7 @@
 //! Writes segment files, and keeps the bytes that are not durable. After a failed sync, the contents of a file are
 //! unknown, so all bytes that are not durable are written again to a new segment. Must not depend on the engine.
 
-use std::collections::VecDeque;
-use std::io;
-use std::sync::Arc;
+use std::{collections::VecDeque, io, sync::Arc};
 
 use super::batch::{Batch, Bytes, Cut, Synced};
 use super::segment::{LogLocation, RecordKey, ASIDE, HEADER, MAGIC};

@@ -1,9 +1,7 @@
 //! The queue of replies to a client. Short replies share a buffer, so a single write can send many replies.
 //! Large bodies are shared with their jobs instead of copied.
 
-use std::collections::VecDeque;
-use std::ops::Range;
-use std::sync::Arc;
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};

@@ -9,9 +9,7 @@ mod secure;
 mod shared;
 
 use std::io::{Error, ErrorKind, IoSliceMut};
-use std::ops::Range;
-use std::sync::Arc;
-use std::time::Instant;
+use std::{ops::Range, sync::Arc, time::Instant};
 
 use self::account::Backlog;
 use super::delivery::{Outbox, WriteState};

@@ -1,10 +1,8 @@
 //! The server process: statistics, identity and user.
 
 use std::hash::{BuildHasher, Hasher};
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, path::Path, sync::Arc};
 
 use crate::shared::atomic::{AtomicU64, Ordering};
 use log::Level;

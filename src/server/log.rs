@@ -1,13 +1,10 @@
 //! The log. Each event is one line, written to stderr, a file that can be reopened, or syslog. If nobody reads stderr,
 //! lines are dropped and counted, so that no thread blocks for long.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fs::File, os::fd::AsFd, os::unix::net::UnixDatagram, sync::OnceLock};
 
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};

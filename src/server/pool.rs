@@ -2,13 +2,8 @@
 //! spare thread takes over that thread's state. Each socket is registered once, with edge-triggered readiness, so idle
 //! clients, clients that do not read, and urgent data cost no system calls. Must not interpret requests.
 
-use std::collections::VecDeque;
-use std::io;
-use std::ops::ControlFlow;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{collections::VecDeque, io, ops::ControlFlow, os::fd::AsRawFd, sync::atomic::Ordering, sync::Arc};
 
 use crossbeam_channel::{unbounded, Receiver, Sender};
 use log::Level;

@@ -1,11 +1,8 @@
 //! The threads and listeners of a running server, and the order of startup and shutdown. When a client requests a
 //! shutdown, a separate thread stops the server, because a pool thread cannot wait for its own end.
 
-use std::io;
-use std::sync::atomic::AtomicUsize;
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{io, sync::atomic::AtomicUsize, sync::Arc, thread::JoinHandle};
 
 use super::background;
 use super::clock::Clock;

@@ -1,12 +1,9 @@
 //! The interface to systemd: inherited sockets and readiness notifications. Does nothing if the environment variables
 //! LISTEN_PID, LISTEN_FDS and NOTIFY_SOCKET are not set.
 
-use std::env;
-use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::{env, io, os::unix::ffi::OsStrExt, time::Duration};
 
 use socket2::{Domain, SockRef, Socket, Type};
 

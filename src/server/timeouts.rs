@@ -1,11 +1,9 @@
 //! The time limits for one pool thread's connections, and the order in which connections are evicted. Must not access
 //! sockets or the engine: the thread reports the state of its connections.
 
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use super::clock::Clock;
 use super::delivery::Outbox;

@@ -1,9 +1,7 @@
 //! Clients: used and watched tubes, reservations, waits, and events. The server maps client numbers to connections.
 
-use std::collections::BTreeMap;
-use std::num::NonZeroU16;
 use std::ops::{Deref, Index, IndexMut};
-use std::sync::Arc;
+use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use slab::Slab;
 use smallvec::SmallVec;

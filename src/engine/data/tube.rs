@@ -1,10 +1,7 @@
 //! Tubes (named queues), their settings, and the index of tubes by name. A tube exists while it contains a job, has
 //! settings, is used or watched, or is marked as kept. Must not decide which client receives which job.
 
-use std::collections::hash_map::DefaultHasher;
-use std::collections::BTreeSet;
-use std::hash::Hasher;
-use std::sync::Arc;
+use std::{collections::hash_map::DefaultHasher, collections::BTreeSet, hash::Hasher, sync::Arc};
 
 use super::{
     hashed, ClientId, Handle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State, Table, Time,

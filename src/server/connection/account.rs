@@ -1,9 +1,6 @@
 //! The memory charged for the input of a connection, and the end of the connection. The outbox charges pending output.
 
-use std::collections::VecDeque;
-use std::io::IoSliceMut;
-use std::sync::Arc;
-use std::time::Instant;
+use std::{collections::VecDeque, io::IoSliceMut, sync::Arc, time::Instant};
 
 use super::{Connection, Hub, ThreadScratch};
 use crate::engine::LongCommand;
