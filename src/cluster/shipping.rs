@@ -309,14 +309,16 @@ impl Shipper {
     /// Ends the lease after a failure of the local disk, because the local copy and the shared log may now differ.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
-            log::error!("journal: cannot write the local copy: {error}; this server stops being active");
+            log::error!("journal: cannot use the local copy: {error}; this server stops being active");
         }
         self.lease.end();
     }
 
-    /// A full disk does not end the lease, because deletes still fit into the existing segments.
+    /// A full disk does not end the lease, because deletes still fit into the existing segments. Neither does a missing
+    /// file: the binlog looks for segments that may be missing, and itself reports the loss of a file that it needs.
     pub fn local<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        if let Some(error) = result.as_ref().err().filter(|error| !is_no_space(error)) {
+        let is_harmless = |error: &io::Error| is_no_space(error) || error.kind() == io::ErrorKind::NotFound;
+        if let Some(error) = result.as_ref().err().filter(|error| !is_harmless(error)) {
             self.give_up(error);
         }
         result
@@ -433,10 +435,7 @@ impl Storage for ShippedFolder {
     fn remove(&self, name: &str) -> io::Result<()> {
         self.shipper.push(&Operation::Remove(name));
         self.shipper.flush()?;
-        match self.folder.remove(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
-            removed => self.shipper.local(removed),
-        }
+        self.shipper.local(self.folder.remove(name))
     }
 
     fn syncs_at_once(&self) -> usize {
@@ -572,7 +571,7 @@ mod tests {
     const CHANGES: [&str; 3] = ["rename", "write_at", "truncate"];
 
     #[test]
-    fn a_failure_of_the_local_copy_ends_the_lease_except_a_full_disk() {
+    fn a_failure_of_the_local_copy_ends_the_lease_except_a_full_disk_and_a_missing_file() {
         let operations: [(&str, Operate); 12] = [
             ("lock", |folder, _| folder.lock()),
             ("is_in_place", |folder, _| folder.is_in_place().map(drop)),
@@ -597,7 +596,7 @@ mod tests {
                 // On a full disk, only the shared log stores the change.
                 let is_shared = is_full && CHANGES.contains(&name);
                 assert_eq!(operate(&folder, &file).is_ok(), is_shared, "{name} failed: {kind}");
-                let goes_on = is_full || (name, kind) == ("remove", ErrorKind::NotFound);
+                let goes_on = is_full || kind == ErrorKind::NotFound;
                 assert_eq!(lease.is_over(), !goes_on, "{name} failed: {kind}");
                 if is_shared {
                     file.sync().expect("an active server");
