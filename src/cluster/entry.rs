@@ -175,12 +175,18 @@ pub const SMALL: usize = 16 * 1024;
 /// The maximum size of the data in an entry, in bytes. Even in base64, the data is below etcd's 1.5 MiB limit.
 pub const PIECE: usize = 512 * 1024;
 
+/// Returns `true` for entries that must not be merged. A standby can apply parts of a merged entry twice, but may have
+/// removed the source of a copy operation after the first time.
+fn copies(mut operations: &[u8]) -> bool {
+    std::iter::from_fn(|| Operation::decode(&mut operations)).any(|it| matches!(it, Operation::Copy(..)))
+}
+
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
     let mut run: Option<Run> = None;
     for (seq, entry) in entries {
         let is_own = |head: &Head| head.kind == EntryKind::Operations && (head.epoch, head.writer) == (epoch, writer);
-        let own = Head::open(entry).filter(|(head, _)| is_own(head));
+        let own = Head::open(entry).filter(|(head, operations)| is_own(head) && !copies(operations));
         let is_complete = |run: &Run| run.last + 1 != *seq || run.size + entry.len() > PIECE;
         if own.is_none() || run.as_ref().is_some_and(is_complete) {
             runs.extend(run.take().and_then(Run::end));
@@ -328,6 +334,11 @@ mod tests {
             ]
         );
         assert!(merge(&entries, 3, 8).is_empty() && merge(&entries, 2, 7).is_empty(), "others' entries must not merge");
+        let copy = entry(EntryKind::Operations, 42, &[Operation::Copy("segment.1", 9, "stage.3.1", 0)]);
+        let mut with_copy = entries.clone();
+        with_copy[3] = (12, copy);
+        let runs_around = merge(&with_copy, 3, 7);
+        assert_eq!(runs_around.iter().map(|run| (run.first, run.last)).collect::<Vec<_>>(), [(10, 11), (20, 21)]);
         let repeated = vec![(13, runs[0].entry.clone()), (14, entry(EntryKind::Operations, 44, &[]))];
         assert!(merge(&repeated, 3, 7).is_empty(), "entries must not merge twice");
     }
