@@ -228,6 +228,7 @@ impl ActiveState {
                     saved = (end, Instant::now());
                 }
             }
+            self.shipper.complete_checksums(&self.path);
             let oldest = self.shipper.oldest_needed();
             if oldest > purged && self.member.log.purge(oldest).is_ok() {
                 (purged, merged) = (oldest, merged.max(oldest - 1));

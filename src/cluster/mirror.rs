@@ -150,9 +150,8 @@ impl Mirror {
     /// may be missing: it was purged, or it was removed before a merged entry repeats this operation.
     fn copy(&mut self, name: &str, offset: u64, from: &str, start: u64) -> io::Result<()> {
         let path = self.folder.join(from);
-        if self.position.checksums.files.get(from).copied().flatten().is_some_and(|sum| !sum.matches(&path)) {
-            self.dirty.remove(name);
-            return allow_missing(fs::remove_file(self.folder.join(name)));
+        if self.position.checksums.get(from).is_some_and(|sum| !sum.matches(&path)) {
+            return self.discard(name);
         }
         let Some(source) = File::open(path).map(Some).or_else(absent)? else { return Ok(()) };
         let (mut bytes, mut done) = (vec![0; CHUNK], 0);
@@ -167,6 +166,9 @@ impl Mirror {
     }
 
     fn execute(&mut self, operation: &Operation) -> io::Result<()> {
+        if let Operation::Write(name, from, _) | Operation::Truncate(name, from) = *operation {
+            self.check(name, from)?;
+        }
         match *operation {
             Operation::Create(name, size) => {
                 let path = self.folder.join(name);
@@ -185,13 +187,24 @@ impl Mirror {
             // After a crash, earlier operations that need the file may be repeated, so only `save` removes the file.
             Operation::Remove(name) if name.starts_with(STAGE) => self.has_stages = true,
             Operation::Copy(name, offset, from, start) => self.copy(name, offset, from, start)?,
-            Operation::Remove(name) => {
-                self.dirty.remove(name);
-                allow_missing(fs::remove_file(self.folder.join(name)))?;
-            }
+            Operation::Remove(name) => self.discard(name)?,
         }
         self.position.checksums.note(operation);
         Ok(())
+    }
+
+    /// Called before a change of the bytes from the offset `from` onward. Removes a damaged file if its checksum will
+    /// have to be computed again, for example after a repeated operation: the new checksum would hide the damage.
+    fn check(&mut self, name: &str, from: u64) -> io::Result<()> {
+        let covering = self.position.checksums.get(name).filter(|sum| from < sum.length);
+        let damaged = covering.filter(|sum| !sum.matches(&self.folder.join(name)));
+        damaged.map_or(Ok(()), |_| self.discard(name))
+    }
+
+    /// Removes a file that must not be used, so that [`Mirror::verify`] reports the file.
+    fn discard(&mut self, name: &str) -> io::Result<()> {
+        self.dirty.remove(name);
+        allow_missing(fs::remove_file(self.folder.join(name)))
     }
 
     /// Opens a file for writing. Returns `None` if the file is missing, which [`Mirror::verify`] reports later.
@@ -321,8 +334,7 @@ impl Position {
         let last = last.map_or(String::new(), |(writer, number)| format!(" entry {writer:016x} {number}"));
         let mut text = format!("{}\njournal {journal:016x} epoch {epoch}{last}\n", self.done);
         for (name, seq) in &self.created {
-            let sum = self.checksums.files.get(name).copied().flatten();
-            let sum = sum.map_or(String::new(), |sum| format!(" {} {:08x}", sum.length, sum.crc));
+            let sum = self.checksums.get(name).map_or(String::new(), |sum| format!(" {} {:08x}", sum.length, sum.crc));
             text += &format!("{seq} {name}{sum}\n");
         }
         text += "end\n";
@@ -363,7 +375,8 @@ impl Position {
             };
             // An active server stores no large bodies outside its segments.
             let is_stored = sum.is_some() || !name.starts_with(STAGE);
-            position.checksums.files.extend(is_stored.then(|| (name.to_owned(), sum)));
+            let sum = sum.unwrap_or(Checksum::UNKNOWN);
+            position.checksums.files.extend(is_stored.then(|| (name.to_owned(), Some(sum))));
             position.created.insert(name.to_owned(), seq.parse().ok()?);
         }
         Some(position)
@@ -378,6 +391,9 @@ pub struct Checksum {
 }
 
 impl Checksum {
+    /// The checksum of an unreadable file, which matches no file.
+    const UNKNOWN: Checksum = Checksum { length: u64::MAX, crc: 0 };
+
     /// Returns `false` if the checksum already covers the offset and must be recomputed.
     fn extend(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let follows = offset >= self.length;
@@ -425,6 +441,10 @@ impl Checksums {
         }
     }
 
+    fn get(&self, name: &str) -> Option<Checksum> {
+        self.files.get(name).copied().flatten()
+    }
+
     /// Changes the checksum of a file. `change` returns `false` if the checksum must be recomputed.
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Checksum) -> bool) {
         if let Some(slot) = self.files.get_mut(name) {
@@ -434,7 +454,7 @@ impl Checksums {
 
     pub fn complete(&mut self, folder: &Path) {
         for (name, slot) in self.files.iter_mut().filter(|(_, slot)| slot.is_none()) {
-            *slot = Checksum::of(&folder.join(name), u64::MAX).ok();
+            *slot = Some(Checksum::of(&folder.join(name), u64::MAX).unwrap_or(Checksum::UNKNOWN));
         }
     }
 
@@ -458,7 +478,7 @@ mod tests {
         let created = [("segment.1", 4), ("segment.2", 9), ("stage.3.1", 8)];
         let created: BTreeMap<_, _> = created.map(|(name, seq)| (name.to_owned(), seq)).into();
         let mut checksums = Checksums::default();
-        checksums.files.insert("segment.1".to_owned(), None);
+        checksums.files.insert("segment.1".to_owned(), Some(Checksum::UNKNOWN));
         checksums.files.insert("segment.2".to_owned(), Some(Checksum { length: 80, crc: 0xabc }));
         for last in [None, Some((u64::MAX, 7))] {
             let origin = Origin { journal: 0xabc, epoch: 3, last };
@@ -685,6 +705,48 @@ mod tests {
             mirror.save().expect("a position");
             let found = Mirror::open(&several.0).expect("a copy").verify();
             assert_eq!(found.as_deref(), is_missing.then_some("segment.1"));
+        }
+    }
+
+    /// The checksum is computed again after a change of bytes that it covers, and must not cover damage.
+    #[test]
+    fn a_repeated_operation_does_not_hide_damage() {
+        let create = Operation::Create("segment.1", 99);
+        let write = |offset, bytes| Operation::Write("segment.1", offset, bytes);
+        let repeated = [vec![write(0, b"one"), write(3, b"two")], vec![Operation::Truncate("segment.1", 5)]];
+        for (operations, is_damaged) in repeated.iter().flat_map(|it| [(it, false), (it, true)]) {
+            let several = Several::new("repeated");
+            let mut mirror = Mirror::open(&several.0).expect("a copy");
+            mirror.apply(1, &HEAD, &encode(&[create.clone(), write(0, b"one")])).expect("an entry");
+            mirror.apply(2, &HEAD, &encode(&[write(3, b"two"), write(50, b"kept")])).expect("an entry");
+            mirror.save().expect("a position");
+            if is_damaged {
+                let file = File::options().write(true).open(several.0.join("segment.1")).expect("a file");
+                file.write_all_at(b"K", 50).expect("damage");
+            }
+            mirror.apply(3, &HEAD, &encode(operations)).expect("an entry");
+            mirror.save().expect("a position");
+            let mut reopened = Mirror::open(&several.0).expect("a copy");
+            for mirror in [&mut mirror, &mut reopened] {
+                assert_eq!(mirror.verify().as_deref(), is_damaged.then_some("segment.1"), "{operations:?}");
+            }
+        }
+    }
+
+    /// What an unreadable file contains when it can be read again is unknown.
+    #[test]
+    fn a_file_that_was_unreadable_counts_as_damaged() {
+        let several = Several::new("unreadable");
+        let (path, elsewhere) = (several.0.join("segment.1"), several.0.join("elsewhere"));
+        let mut mirror = Mirror::open(&several.0).expect("a copy");
+        let write = |bytes| Operation::Write("segment.1", 0, bytes);
+        let operations = [Operation::Create("segment.1", 99), write(b"one"), write(b"two")];
+        mirror.apply(1, &HEAD, &encode(&operations)).expect("an entry");
+        fs::rename(&path, &elsewhere).and_then(|()| fs::create_dir(&path)).expect("a directory");
+        mirror.save().expect("a position");
+        fs::remove_dir(&path).and_then(|()| fs::rename(&elsewhere, &path)).expect("a file");
+        for mirror in [&mut Mirror::open(&several.0).expect("a copy"), &mut mirror] {
+            assert_eq!(mirror.verify().as_deref(), Some("segment.1"));
         }
     }
 

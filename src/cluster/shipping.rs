@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use std::{io, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use super::entry::{is_binlog_file, note_created, operations, EntryKind, Head, Operation, PIECE, SMALL, STAGE};
 use super::mirror::Checksums;
@@ -135,6 +135,11 @@ impl Shipper {
 
     pub fn files(&self) -> (BTreeMap<String, Seq>, Checksums) {
         (self.position.lock().created.clone(), self.queue.lock().checksums.clone())
+    }
+
+    /// Computes missing checksums soon after the changes that require it, so that later damage is detected.
+    pub fn complete_checksums(&self, folder: &Path) {
+        self.queue.lock().checksums.complete(folder);
     }
 
     pub fn oldest_needed(&self) -> Seq {

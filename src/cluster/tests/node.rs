@@ -296,6 +296,24 @@ fn another_journal_follows_the_table() {
     check_all(Event::OtherJournal);
 }
 
+/// The server overwrites bytes of a segment, as at its start, so the checksum of the segment must be computed again.
+#[test]
+fn damage_to_an_overwritten_segment_of_an_active_server_is_detected() {
+    let (log, place) = (memory(), Place::new());
+    let active = begin(&log, &place, "a");
+    active.watch(|| (), || ()).expect("threads");
+    write(&active, 0).expect("an active server");
+    let good = place.segments();
+    std::thread::sleep(SAVE);
+    let mut damaged = good[SEGMENT].clone();
+    damaged[1] ^= 1;
+    fs::write(place.file(SEGMENT), damaged).expect("a segment");
+    active.release().expect("a release");
+    drop(active);
+    drop(activate(&mut place.node(&log, "a")));
+    assert_eq!(place.segments(), good);
+}
+
 /// The server waits until its disk has space for the missing entries, and reads only one entry per attempt.
 #[test]
 fn a_copy_that_does_not_fit_on_the_disk_is_continued_later() {
