@@ -121,6 +121,10 @@ impl Active {
                     log::warn!("journal: this machine or process was stopped for {:.1} s", gap.as_secs_f64());
                 }
                 if state.shipper.lease.is_over() {
+                    let _reporting = state.reporting.lock();
+                    if !state.has_ended() {
+                        state.save();
+                    }
                     return lost();
                 }
                 if state.switch_requested.load(Ordering::Acquire) && !std::mem::replace(&mut is_reported, true) {
@@ -137,8 +141,8 @@ impl Active {
         let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
         ended.store(true, Ordering::Release);
-        released?;
         let _reporting = reporting.lock();
+        released.inspect_err(|_| self.state.save())?;
         member.report("ended", shipper.last().0);
         let (done, last) = shipper.copied();
         mirror::save_end(path, done, Origin { last, ..*origin }, shipper.files())
@@ -206,6 +210,13 @@ impl ActiveState {
         Ok(())
     }
 
+    /// Saves the position, which later reveals whether the journal was restored from an older backup.
+    fn save(&self) {
+        let (done, last) = self.shipper.copied();
+        let origin = Origin { last, ..self.origin };
+        let _ = self.shipper.local(Position { done, origin, ..Position::default() }.write(&self.path));
+    }
+
     fn keep_small(&self) {
         // `purged` is the first entry that still exists. `saved` is the last saved position and the time of saving.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
@@ -221,10 +232,7 @@ impl ActiveState {
                 }
                 self.member.report("active", end);
                 if saved.0 != end && saved.1.elapsed() >= SAVE {
-                    // After a crash, the saved position reveals whether the journal was restored from an older backup.
-                    let (done, last) = self.shipper.copied();
-                    let origin = Origin { last, ..self.origin };
-                    let _ = self.shipper.local(Position { done, origin, ..Position::default() }.write(&self.path));
+                    self.save();
                     saved = (end, Instant::now());
                 }
             }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use super::super::fake_log::{Faults, MemoryLog};
 use super::super::mirror::{is_copying, restore_aside};
@@ -246,6 +247,7 @@ fn check_leaving(event: Event) {
         Event::LeaseLost => {
             assert!(released.is_err() && log.entries().len() == end);
             assert!(first.file("journal.active").exists(), "the copy may contain more than the journal");
+            assert_eq!(first.position(), (end as Seq, 1), "etcd may be restored from a backup");
         }
         Event::DiskFails => assert!(released.is_err() && log.entries().len() == end + 1),
         Event::DiskFull => {
@@ -294,6 +296,19 @@ fn a_full_disk_follows_the_table() {
 #[test]
 fn another_journal_follows_the_table() {
     check_all(Event::OtherJournal);
+}
+
+/// If etcd is restored from a backup that lacks the last entries, the position must include these entries.
+#[test]
+fn the_position_is_saved_when_the_lease_ends() {
+    let (log, place) = (memory(), Place::new());
+    let active = begin(&log, &place, "a");
+    let (sender, ended) = mpsc::channel();
+    active.watch(move || sender.send(()).expect("a receiver"), || ()).expect("threads");
+    write(&active, 100).expect("an active server");
+    active.lease.end();
+    ended.recv_timeout(PATIENCE).expect("the end of the lease");
+    assert_eq!(place.position(), (log.entries().len() as Seq, 1));
 }
 
 /// The server overwrites bytes of a segment, as at its start, so the checksum of the segment must be computed again.
