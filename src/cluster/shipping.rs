@@ -272,6 +272,10 @@ impl Shipper {
                         Some(found) if found == *head => self.confirm(*seq),
                         // A confirmed entry may have been replaced by a merged entry with another head.
                         Some(_) if self.position.lock().end < *seq => return Err(self.stop()),
+                        // A log that was quickly restored from a backup lacks entries, although renewals succeed.
+                        None if is_next && self.log.read(seq - 1, 1).is_ok_and(|(found, _)| found.is_empty()) => {
+                            return Err(self.stop());
+                        }
                         _ => {}
                     }
                 }
@@ -644,6 +648,20 @@ mod tests {
             assert_eq!((offset, shipper.last().0), (*next.lock(), entries.len() as u64));
             assert!(!lease.is_over());
         }
+    }
+
+    #[test]
+    fn a_restored_log_of_the_same_epoch_ends_the_lease() {
+        let (shipper, lease, log) = active();
+        let (_, _, backup) = active();
+        shipper.push(&Operation::Write("segment.1", 0, b"promised"));
+        shipper.flush().expect("an active server");
+        log.replace(&backup);
+        shipper.push(&Operation::Write("segment.1", 8, b"promised"));
+        let (sender, answers) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(shipper.flush()));
+        let flushed = answers.recv_timeout(Duration::from_secs(20)).expect("an answer");
+        assert!(flushed.is_err() && lease.is_over() && log.entries().len() == 1);
     }
 
     #[test]

@@ -3,10 +3,9 @@
 //! Enforces promise P23 of beanpole-promises(7).
 
 use std::collections::hash_map::{Entry, HashMap};
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{net::IpAddr, sync::Arc};
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;

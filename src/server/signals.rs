@@ -1,9 +1,8 @@
 //! Signals that control a running server. SIGTERM and SIGINT stop the server. SIGHUP reopens the log and reloads files;
 //! if there is nothing to reopen or reload, it stops a server that has no service manager. SIGUSR1 starts drain mode.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use nix::libc::{sigaction, SIG_IGN};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};

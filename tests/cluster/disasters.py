@@ -38,8 +38,6 @@ def strike(world, kind, backup):
         return
     world.stop_all_etcds(shutil.rmtree)
     if kind == "restored":
-        # A restoration takes longer than the lease of the active server.
-        time.sleep(1.5)
         world.stop_all_etcds(lambda data: (shutil.rmtree(data), shutil.copytree(backup + os.path.basename(data), data)))
 
 
