@@ -202,7 +202,9 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         }
         Event::DiskFull => {
             // Writing to this device fails as on a full disk.
-            symlink("/dev/full", member.folder.file("jobs").join("journal.position.new")).expect("a link");
+            let path = member.folder.file("jobs").join("journal.position.new");
+            // The server may be writing a position at the moment.
+            wait_until("the link exists", || symlink("/dev/full", &path).is_ok());
         }
     }
     // Kills the other server, which would otherwise remain active or become active again.

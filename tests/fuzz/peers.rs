@@ -71,17 +71,29 @@ pub fn entry(mut bytes: &[u8]) {
         entries.push((number, entry));
     }
     let merged = merge(&entries, 1, 2);
-    assert_eq!(merged.len(), usize::from(entries.len() > 1));
-    if let Some(merged) = merged.first() {
-        assert_eq!((merged.first, merged.last), (1, entries.len() as u64));
-        let (head, operations) = Head::open(&merged.entry).expect("a sealed entry");
-        assert_eq!((head.kind, head.number), (EntryKind::Merged, merged.last));
+    let has_copies = entries.iter().any(|(_, entry)| copies(Head::open(entry).expect("a sealed entry").1));
+    assert!(has_copies || merged.len() == usize::from(entries.len() > 1));
+    let (mut at_once, mut next) = (Files::new(), 1);
+    while let Some((_, entry)) = entries.get(next - 1) {
+        // Copies, and single entries between them, are not merged.
+        let Some(run) = merged.iter().find(|run| run.first == next as u64) else {
+            execute(Head::open(entry).expect("a sealed entry").1, &mut at_once);
+            next += 1;
+            continue;
+        };
+        let (head, operations) = Head::open(&run.entry).expect("a sealed entry");
+        assert_eq!((head.kind, head.number), (EntryKind::Merged, run.last));
         let (count, operations) = operations.split_first_chunk().expect("a count");
-        assert_eq!(u64::from_le_bytes(*count), merged.last);
-        let mut at_once = Files::new();
+        assert_eq!(u64::from_le_bytes(*count), run.last + 1 - run.first);
+        assert!(!copies(operations));
         execute(operations, &mut at_once);
-        assert_eq!(at_once, one_by_one);
+        next = run.last as usize + 1;
     }
+    assert_eq!(at_once, one_by_one);
+}
+
+fn copies(mut operations: &[u8]) -> bool {
+    std::iter::from_fn(|| Operation::decode(&mut operations)).any(|it| matches!(it, Operation::Copy(..)))
 }
 
 /// Returns the client's connection and the peer's socket. The connection delivers `bytes` to the client and then ends.
