@@ -573,12 +573,10 @@ impl Connection {
     }
 
     /// Returns the outbox if its last reply is delayed until [`Outbox::release`].
-    pub fn take_delayed(&mut self) -> Option<Arc<Outbox>> {
-        if self.wrong_token != WrongToken::Last {
-            return None;
-        }
+    pub fn take_delayed(&mut self) -> Option<&Arc<Outbox>> {
+        (self.wrong_token == WrongToken::Last).then_some(())?;
         self.wrong_token = WrongToken::Earlier;
-        Some(self.outbox.clone())
+        Some(&self.outbox)
     }
 
     fn is_unauthenticated(&self) -> bool {

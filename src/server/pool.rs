@@ -288,7 +288,7 @@ impl PoolThread {
             }
         }
         while let Some(outbox) = self.probation.next_released() {
-            outbox.release(&mut self.scratch.turn.out);
+            outbox.upgrade().into_iter().for_each(|outbox| outbox.release(&mut self.scratch.turn.out));
         }
         self.probation.wait()
     }
@@ -603,9 +603,10 @@ mod tests {
 
     use super::super::admission::MAX_HTTP;
     use super::super::clock::Clock;
-    use super::super::gate::MAX_UNAUTHENTICATED;
+    use super::super::gate::{Gate, MAX_UNAUTHENTICATED};
     use super::super::socket::{PeerAddress, Stream};
     use super::*;
+    use crate::access::Digest;
     use crate::protocol::Host;
     use crate::settings::config::Config;
 
@@ -619,11 +620,15 @@ mod tests {
     }
 
     fn thread_with(config: Config, count: usize) -> (PoolThread, Vec<UnixStream>) {
-        let config = Config { max_memory: MAX, ..config };
-        let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
-        let mut thread = PoolThread::new(hub, 0).expect("a poller");
+        let mut thread = thread_behind(None, config);
         let clients = (0..count).map(|_| connect(&mut thread, Wire::Beanstalk)).collect();
         (thread, clients)
+    }
+
+    fn thread_behind(gate: Option<Gate>, config: Config) -> PoolThread {
+        let config = Config { max_memory: MAX, ..config };
+        let hub = Arc::new(Hub::new(config, Clock::system(), None, gate, 0).expect("a queue in memory"));
+        PoolThread::new(hub, 0).expect("a poller")
     }
 
     fn connect(thread: &mut PoolThread, wire: Wire) -> UnixStream {
@@ -712,6 +717,45 @@ mod tests {
         assert!(thread.hub.admission.admit(&PeerAddress::UNIX, false).is_ok());
         thread.close_unauthenticated();
         assert_eq!(thread.connections.len(), 2, "an authenticated client must stay");
+    }
+
+    // Tests promise P23 of beanpole-promises(7).
+    #[test]
+    fn a_dropped_client_with_a_wrong_token_has_no_descriptor() {
+        let path = std::env::temp_dir().join(format!("beanpole-pool-access-{}", std::process::id()));
+        std::fs::write(&path, format!("web token:sha256:{} all\n", "0".repeat(64))).expect("a file");
+        let gate = || Some(Gate::open(&path).expect("a valid access file"));
+        let head = &b"GET /api/tubes HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n\r\n"[..];
+        let cases =
+            [(gate(), Wire::Beanstalk, &b"auth wrong\r\n"[..]), (gate(), Wire::Http, head), (None, Wire::Http, head)];
+        std::fs::remove_file(&path).expect("a file");
+        for (gate, wire, request) in cases {
+            let mut thread = thread_behind(
+                gate,
+                Config::embedded().with(|it| {
+                    it.max_connections = 100;
+                    it.protocols.http.token = Some(Digest::of(b"secret"));
+                }),
+            );
+            let (mut clients, mut outboxes) = (Vec::new(), Vec::new());
+            for _ in 0..150 {
+                let number = thread.connections.vacant_key();
+                let mut client = connect(&mut thread, wire);
+                say(&mut client, request);
+                while thread.round() {}
+                let outbox = &thread.connections[number].outbox;
+                assert_eq!(outbox.unread(), None, "the refusal must be delayed");
+                outboxes.push(Arc::downgrade(outbox));
+                clients.push(client);
+                thread.close_unauthenticated();
+                thread.close_http(Instant::now);
+            }
+            let open = outboxes.iter().filter(|outbox| outbox.strong_count() > 0).count();
+            assert_eq!(open, thread.connections.len());
+            assert!(open < 100, "{open} connections");
+            while received(&mut clients[0]) > 0 {}
+            assert_eq!(clients[0].read(&mut [0]).expect("the end of the stream"), 0);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{collections::VecDeque, ops::Range, sync::Arc, sync::Weak};
 
 use super::clock::Clock;
 use super::delivery::Outbox;
@@ -243,7 +243,8 @@ impl Idle {
 pub struct Probation {
     /// The deadline and number of each unauthenticated connection. Another connection may now have the number.
     unauthenticated: VecDeque<(Instant, usize)>,
-    delayed: VecDeque<(Instant, Arc<Outbox>)>,
+    /// The references are weak, so that closing a connection closes its descriptor.
+    delayed: VecDeque<(Instant, Weak<Outbox>)>,
 }
 
 impl Probation {
@@ -253,8 +254,8 @@ impl Probation {
         until
     }
 
-    pub fn delay(&mut self, outbox: Arc<Outbox>) {
-        self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
+    pub fn delay(&mut self, outbox: &Arc<Outbox>) {
+        self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, Arc::downgrade(outbox)));
     }
 
     /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
@@ -267,7 +268,7 @@ impl Probation {
         pop_due(&mut self.unauthenticated, if is_crowd || is_short { AUTH_TIMEOUT - min_age } else { Duration::ZERO })
     }
 
-    pub fn next_released(&mut self) -> Option<Arc<Outbox>> {
+    pub fn next_released(&mut self) -> Option<Weak<Outbox>> {
         pop_due(&mut self.delayed, Duration::ZERO).map(|(_, outbox)| outbox)
     }
 
