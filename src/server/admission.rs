@@ -46,6 +46,9 @@ const LOCAL_HTTP: usize = 8;
 /// The number of connections that unauthenticated clients leave to others, unless the limit is low.
 const MAX_SPARE: usize = 16;
 
+/// The maximum number of unauthenticated clients that have a second to authenticate if connections run short.
+const MAX_SPARED: usize = 64;
+
 /// For this long after the limit is first exceeded, connections that have sent a request are not evicted if there are
 /// enough others. During its first second, a connection that has not sent a request is the last to be evicted.
 const CROWDED: Duration = Duration::from_secs(2);
@@ -99,10 +102,10 @@ impl Admission {
         is_enough
     }
 
-    /// Returns `true` if unauthenticated clients must make room, so that a few connections stay available.
-    pub fn is_almost_full(&self) -> bool {
+    /// If unauthenticated clients must make room for others, returns how many of them have a second to authenticate.
+    pub fn spared(&self) -> Option<usize> {
         let free = self.limit.saturating_sub(self.connections.load(Ordering::Acquire));
-        free < (self.limit / 8).clamp(1, MAX_SPARE)
+        (free < (self.limit / 8).clamp(1, MAX_SPARE)).then_some(MAX_SPARED.min(self.limit / 4))
     }
 
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {

@@ -275,7 +275,7 @@ impl PoolThread {
     /// Closes unauthenticated connections, and sends delayed replies. Returns the time until the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) =
-            self.probation.overdue(|| self.hub.admission.is_almost_full(), &self.hub.unauthenticated)
+            self.probation.overdue(|| self.hub.admission.spared(), &self.hub.unauthenticated)
         {
             let probation = self.connections.get(number).and_then(|connection| connection.probation.as_ref());
             if probation.is_some_and(|probation| probation.0 == until) {
@@ -703,20 +703,30 @@ mod tests {
     // Tests promise P23 of beanpole-promises(7).
     #[test]
     fn unauthenticated_clients_leave_a_few_connections_to_others() {
-        let (mut thread, _clients) = thread_with(Config::embedded().with(|it| it.max_connections = 3), 3);
+        let (mut thread, _clients) = thread_with(Config::embedded().with(|it| it.max_connections = 8), 8);
         [2, 0].into_iter().for_each(|number| distrust(&mut thread, number));
         let wait = thread.close_unauthenticated().expect("another check");
-        assert_eq!(thread.connections.len(), 3, "the clients have a second");
+        assert_eq!(thread.connections.len(), 8, "the clients have a second");
         assert!(wait <= Duration::from_millis(500), "another thread may need the connections");
         std::thread::sleep(Duration::from_secs(1));
         thread.close_unauthenticated();
         assert!(!thread.connections.contains(2), "the oldest must make room");
-        assert_eq!(thread.connections.len(), 2, "one connection is enough");
+        assert_eq!(thread.connections.len(), 7, "one connection is enough");
         assert_eq!(thread.hub.process.usage().dropped_connections, 1);
         thread.connections[0].probation = None;
         assert!(thread.hub.admission.admit(&PeerAddress::UNIX, false).is_ok());
         thread.close_unauthenticated();
-        assert_eq!(thread.connections.len(), 2, "an authenticated client must stay");
+        assert_eq!(thread.connections.len(), 7, "an authenticated client must stay");
+    }
+
+    #[test]
+    fn fresh_unauthenticated_clients_keep_at_most_a_quarter_of_few_connections() {
+        let (mut thread, _clients) = thread_with(Config::embedded().with(|it| it.max_connections = 40), 40);
+        (0..12).for_each(|number| distrust(&mut thread, number));
+        thread.close_unauthenticated();
+        assert_eq!(thread.connections.len(), 38);
+        assert!(!thread.connections.contains(0) && !thread.connections.contains(1), "the oldest must make room");
+        assert_eq!(thread.hub.process.usage().dropped_connections, 2);
     }
 
     // Tests promise P23 of beanpole-promises(7).

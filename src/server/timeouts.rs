@@ -22,9 +22,6 @@ const MIN_RATE: usize = 16 * 1024;
 /// For this long after a connection was opened or received a reply, the server evicts it only as a last resort.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// If connections run short, fresh unauthenticated connections are evicted only if there are more than `CROWD`.
-const CROWD: usize = 64;
-
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The rank (see [`HttpConnection::rank`]) of a connection that waits for the server.
@@ -259,13 +256,14 @@ impl Probation {
     }
 
     /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
-    /// or the oldest must make room. `count` includes all threads. `is_short` returns `true` if connections run short.
-    pub fn overdue(&mut self, is_short: impl Fn() -> bool, count: &AtomicUsize) -> Option<(Instant, usize)> {
-        let is_short = !self.unauthenticated.is_empty() && is_short();
-        let max = if is_short { CROWD } else { MAX_UNAUTHENTICATED };
+    /// or the oldest must make room. `count` includes all threads. If connections run short, `spared` returns the number
+    /// of unauthenticated clients up to which fresh ones stay.
+    pub fn overdue(&mut self, spared: impl Fn() -> Option<usize>, count: &AtomicUsize) -> Option<(Instant, usize)> {
+        let spared = if self.unauthenticated.is_empty() { None } else { spared() };
+        let max = spared.unwrap_or(MAX_UNAUTHENTICATED);
         let is_crowd = self.unauthenticated.len() > 1 && count.load(Ordering::Relaxed) > max;
-        let min_age = if is_crowd { Duration::ZERO } else { FRESH };
-        pop_due(&mut self.unauthenticated, if is_crowd || is_short { AUTH_TIMEOUT - min_age } else { Duration::ZERO })
+        let early = if is_crowd { AUTH_TIMEOUT } else { spared.map_or(Duration::ZERO, |_| AUTH_TIMEOUT - FRESH) };
+        pop_due(&mut self.unauthenticated, early)
     }
 
     pub fn next_released(&mut self) -> Option<Weak<Outbox>> {
