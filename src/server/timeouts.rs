@@ -256,8 +256,8 @@ impl Probation {
     }
 
     /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
-    /// or the oldest must make room. `count` includes all threads. If connections run short, `spared` returns the number
-    /// of unauthenticated clients up to which fresh ones stay.
+    /// or the oldest must make room. `count` includes all threads. If connections run short, `spared` returns how many
+    /// unauthenticated clients stay although they are fresh.
     pub fn overdue(&mut self, spared: impl Fn() -> Option<usize>, count: &AtomicUsize) -> Option<(Instant, usize)> {
         let spared = if self.unauthenticated.is_empty() { None } else { spared() };
         let max = spared.unwrap_or(MAX_UNAUTHENTICATED);
