@@ -85,15 +85,12 @@ fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
 
 fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
-    loop {
-        let length = (end - at).min(PIECE as u64) as usize;
-        let count = from.read_at(name, at, &mut bytes[..length])?;
-        if count == 0 {
-            return Ok(at);
-        }
+    let length = |at: u64| (end - at).min(PIECE as u64) as usize;
+    while let count @ 1.. = from.read_at(name, at, &mut bytes[..length(at)])? {
         to.write_at(at, &bytes[..count])?;
         at += count as u64;
     }
+    Ok(at)
 }
 
 fn numbers(storage: &dyn Storage) -> Result<Vec<u64>, OpenError> {

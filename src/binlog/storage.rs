@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant, SystemTime};
-use std::{fmt, io, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, fmt, io, path::PathBuf, sync::Arc};
 
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, openat, renameat, AtFlags, FcntlArg, Flock, FlockArg, OFlag};
@@ -14,9 +14,9 @@ use nix::sys::stat::{mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
 use super::replay::fill;
-use super::segment::VERSION;
+use super::segment::{ASIDE, VERSION};
 use crate::shared::lock_order::LeafMutex;
-use crate::shared::system::{self, fstatat, uninterrupted, O_LARGEFILE};
+use crate::shared::system::{self, fstat, fstatat, uninterrupted, FileStat, O_LARGEFILE};
 
 /// Several threads can write to and sync a file concurrently.
 pub trait LogFile: Send + Sync {
@@ -34,6 +34,7 @@ pub trait Storage: Send + Sync {
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(true)
     }
+    /// Omits files that another program has replaced since they were first opened or created.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Returns all names, or `None` if no file was added or removed since the last call.
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
@@ -47,7 +48,7 @@ pub trait Storage: Send + Sync {
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
     /// The renaming is durable. `to` can include a subdirectory. If `to` exists, a number is added to the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// The removal of the file is durable.
+    /// The removal of the file is durable. A file that [`Storage::list`] omits is moved to [`ASIDE`] instead.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Returns the maximum number of concurrent syncs. If this number exceeds 1, syncs end in the order in which they
     /// began, and the server stops after a failed sync.
@@ -85,6 +86,8 @@ struct Opened {
     locks: Option<Locks>,
     /// The directory's modification time at the last listing, or `None` if a later change could get the same time.
     listed: LeafMutex<Option<SystemTime>>,
+    /// The files that were opened for writing or created. Another file with such a name is not part of the log.
+    files: LeafMutex<HashMap<String, FileStat>>,
 }
 
 /// A file system may support only one of these locks.
@@ -125,13 +128,19 @@ impl Folder {
 
 impl Opened {
     fn at(path: &PathBuf) -> io::Result<Opened> {
-        Ok(Opened { folder: File::open(path)?, locks: None, listed: LeafMutex::default() })
+        Ok(Opened { folder: File::open(path)?, locks: None, listed: LeafMutex::default(), files: LeafMutex::default() })
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = system::names(open_in(&self.folder, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY)?)?;
-        names.retain(|name| name != "." && name != "..");
+        names.retain(|name| name != "." && name != ".." && !self.is_replaced(name));
         Ok(names)
+    }
+
+    fn is_replaced(&self, name: &str) -> bool {
+        let Some(ours) = self.files.lock().get(name).copied() else { return false };
+        fstatat(&self.folder, name, AtFlags::empty())
+            .is_ok_and(|found| (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino))
     }
 
     fn lock(&self) -> io::Result<Locks> {
@@ -193,13 +202,12 @@ impl Storage for Folder {
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
         let opened = self.opened()?;
         let changed = opened.folder.metadata()?.modified()?;
-        let mut listed = opened.listed.lock();
-        if *listed == Some(changed) {
+        if *opened.listed.lock() == Some(changed) {
             return Ok(None);
         }
         let age = SystemTime::now().duration_since(changed).unwrap_or_default();
         let names = opened.names()?;
-        *listed = (age > COARSE).then_some(changed);
+        *opened.listed.lock() = (age > COARSE).then_some(changed);
         Ok(Some(names))
     }
 
@@ -221,11 +229,15 @@ impl Storage for Folder {
             let _ = unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir);
             return Err(error);
         }
+        opened.files.lock().insert(name.to_owned(), fstat(&file)?);
         Ok(Arc::new(file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        Ok(Arc::new(open_in(&self.opened()?.folder, name, OFlag::O_RDWR)?))
+        let opened = self.opened()?;
+        let file = open_in(&opened.folder, name, OFlag::O_RDWR)?;
+        opened.files.lock().entry(name.to_owned()).or_insert(fstat(&file)?);
+        Ok(Arc::new(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -246,13 +258,18 @@ impl Storage for Folder {
             }
         }
         renameat(&opened.folder, from, &target, name.as_str())?;
+        opened.files.lock().remove(from);
         target.sync_all()?;
         opened.folder.sync_all()
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let opened = self.opened()?;
+        if opened.is_replaced(name) {
+            return self.rename(name, &format!("{ASIDE}/{name}"));
+        }
         unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
+        opened.files.lock().remove(name);
         // Without this sync, a power failure could undo this removal although a later removal survives.
         opened.folder.sync_all()
     }
@@ -264,14 +281,8 @@ fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
 }
 
 fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
-    let mut folder = folder.try_clone().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
-    loop {
-        match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
-            Err((again, Errno::EINTR)) => folder = again,
-            Err((_, error)) => return Err(error),
-        }
-    }
+    let copy = || folder.try_clone().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()));
+    uninterrupted(|| Flock::lock(copy()?, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error))
 }
 
 /// Returns `true` for an exhausted disk, quota or file size limit.
@@ -323,11 +334,8 @@ fn whole_file() -> libc::flock {
 
 fn fill_with_zeros(file: &File, size: u64) -> io::Result<()> {
     let zeros = vec![0; ZEROS.min(size as usize)];
-    for offset in (0..size).step_by(ZEROS) {
-        let count = (size - offset).min(ZEROS as u64);
-        file.write_all_at(&zeros[..count as usize], offset)?;
-    }
-    Ok(())
+    let count = |offset: u64| (size - offset).min(ZEROS as u64) as usize;
+    (0..size).step_by(ZEROS).try_for_each(|offset| file.write_all_at(&zeros[..count(offset)], offset))
 }
 
 impl LogFile for File {

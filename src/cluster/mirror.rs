@@ -411,14 +411,11 @@ impl Checksum {
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
         let (mut file, mut sum, mut offset) = (File::open(path)?.take(length), Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
-        loop {
-            let count = file.read(&mut bytes)?;
-            if count == 0 {
-                return Ok(sum);
-            }
+        while let count @ 1.. = file.read(&mut bytes)? {
             sum.extend(offset, &bytes[..count]);
             offset += count as u64;
         }
+        Ok(sum)
     }
 
     fn matches(self, path: &Path) -> bool {

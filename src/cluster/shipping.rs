@@ -374,11 +374,7 @@ impl ShippedFolder {
             let length = self.folder.length(&name)?;
             self.shipper.push(&Operation::Create(&name, length));
             let (mut offset, mut bytes) = (0, vec![0; PIECE]);
-            loop {
-                let count = self.folder.read_at(&name, offset, &mut bytes)?;
-                if count == 0 {
-                    break;
-                }
+            while let count @ 1.. = self.folder.read_at(&name, offset, &mut bytes)? {
                 // A new file contains only zeros, which need not be written.
                 if bytes[..count].iter().any(|byte| *byte != 0) {
                     self.shipper.push(&Operation::Write(&name, offset, &bytes[..count]));

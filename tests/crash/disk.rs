@@ -71,6 +71,8 @@ struct State {
     faults: Vec<Fault>,
     /// The file that can be neither opened for writing nor removed.
     immutable: Vec<String>,
+    /// Files that another program has replaced since the process started.
+    replaced: Vec<String>,
     operations: u64,
     /// The number of the operation at which the disk stops.
     crash_at: u64,
@@ -178,6 +180,7 @@ impl Disk {
             capacity: u64::MAX,
             faults: Vec::new(),
             immutable: Vec::new(),
+            replaced: Vec::new(),
             operations: 0,
             crash_at: u64::MAX,
             crashed: false,
@@ -267,6 +270,13 @@ impl Disk {
         self.0.lock().immutable.push(name.to_owned());
     }
 
+    /// Replaces the file `name` with a copy, as another program would do. Open files still refer to the original.
+    #[allow(dead_code)] // used only by tests/crash.rs
+    pub fn replace(&self, name: &str) {
+        self.put_file(name, self.bytes(name));
+        self.0.lock().replaced.push(name.to_owned());
+    }
+
     pub fn heal(&self) {
         let mut state = self.0.lock();
         state.faults.clear();
@@ -315,6 +325,7 @@ impl State {
     fn revive(&mut self, seed: u64) {
         let named: std::collections::HashSet<u64> = self.names.values().copied().collect();
         self.files.retain(|number, _| named.contains(number));
+        self.replaced.clear();
         (self.crashed, self.crash_at, self.operations) = (false, u64::MAX, 0);
         self.random = Random::new(seed ^ 0xabcd);
     }
@@ -452,7 +463,7 @@ impl Storage for Disk {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let state = self.0.lock();
-        Ok(state.names.keys().filter(|name| !name.contains('/')).cloned().collect())
+        Ok(state.names.keys().filter(|name| !name.contains('/') && !state.replaced.contains(name)).cloned().collect())
     }
 
     fn length(&self, name: &str) -> io::Result<u64> {
@@ -504,6 +515,9 @@ impl Storage for Disk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        if self.0.lock().replaced.iter().any(|replaced| replaced == name) {
+            return self.rename(name, &format!("damaged/{name}"));
+        }
         let mut state = self.0.lock();
         state.operation(Operation::Remove).map_err(|(error, _)| error)?;
         state.check_immutable(name)?;

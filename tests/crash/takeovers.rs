@@ -112,6 +112,40 @@ fn a_prepared_segment_removed_under_the_server_is_counted() {
     assert_eq!((life.health(), stats().lost), (Health::Ok, 1));
 }
 
+/// Otherwise, later changes would be written to the original, which no longer has a name.
+#[test]
+fn a_segment_replaced_under_the_server_is_rewritten_and_set_aside() {
+    let cases = [SyncMode::Always, SyncMode::Every(50), SyncMode::Never].map(|mode| [(mode, 2), (mode, 5)]);
+    for (mode, number) in cases.into_iter().flatten() {
+        let disk = Disk::new(3);
+        let mut life = life(&disk, 4096, mode);
+        let put_until = |life: &mut Life, last: u64| {
+            while life.access.0.borrow().0.stats().current < last {
+                put(life, 300).expect("space for a job");
+                assert!(bring(life));
+                life.wal.maintain(&life.access, true);
+            }
+        };
+        put_until(&mut life, 5);
+        let name = format!("segment.{number:010}");
+        disk.replace(&name);
+        let copy = disk.bytes(&name);
+        put(&mut life, 300).expect("space for a job");
+        assert!(bring(&life));
+        life.wal.check(&life.access);
+        let (health, last) = if number == 5 { (Health::Failing, 7) } else { (Health::Ok, 6) };
+        assert_eq!((life.health(), life.access.0.borrow().0.stats().lost), (health, 1), "{mode:?}, {name}");
+        life.wal.maintain(&life.access, true);
+        put_until(&mut life, last);
+        life.settle();
+        assert_eq!((life.health(), disk.bytes(&format!("damaged/{name}"))), (Health::Ok, copy), "{mode:?}, {name}");
+        let jobs = life.access.0.borrow().1.jobs().count();
+        for disk in [disk.kill(1), disk.power_cut(1)] {
+            assert_eq!(found(&disk, 4096, mode, &life), jobs, "{mode:?}, {name}");
+        }
+    }
+}
+
 #[test]
 fn a_stop_during_the_last_sync_is_not_damage() {
     for seed in 0..200 {

@@ -1,4 +1,5 @@
-//! Tests the real program while its directory or some of its segments are missing, and while its files cannot grow.
+//! Tests the real program while its directory or some of its segments are missing or replaced, and while its files
+//! cannot grow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -161,7 +162,7 @@ fn jobs_of_removed_segments_are_rewritten() {
     wait_until("the loss is detected without other commands", || lost(&mut client) == 2);
     wait_until("the jobs are rewritten", || number(&mut client, "stats", "binlog-oldest-index") > 2);
     assert_eq!(state(&mut client), "ok");
-    assert!(daemon.log().contains("removed under the server"), "{}", daemon.log());
+    assert!(daemon.log().contains("removed or replaced under the server"), "{}", daemon.log());
     // The size includes a missing segment until the server has synced the record that the segment is not needed.
     wait_until("the missing segments are needed no longer", || {
         let lengths = segments(&home).into_iter().filter_map(|name| fs::metadata(home.path().join(name)).ok());
@@ -199,7 +200,7 @@ fn jobs_of_the_removed_current_and_prepared_segments_are_rewritten() {
         current > 2 && open.len() > 1
     });
     open.iter().for_each(|name| fs::remove_file(home.path().join(name)).expect("a segment"));
-    wait_until("the loss is detected", || daemon.log().contains("a segment was removed under the server"));
+    wait_until("the loss is detected", || daemon.log().contains("a segment was removed or replaced"));
     resumes(&daemon, &mut client, &mut jobs);
     wait_until("the removed segments are obsolete", || number(&mut client, "stats", "binlog-oldest-index") > current);
     let lost = lost(&mut client);
@@ -207,6 +208,32 @@ fn jobs_of_the_removed_current_and_prepared_segments_are_rewritten() {
     let http = daemon.names().iter().find_map(|name| name.strip_prefix("http://")).expect("an HTTP listener");
     let metrics = scrape(http.trim_end_matches('/'));
     assert!(metrics.contains(&format!("\nbeanpole_binlog_lost_segments_total {lost}\n")), "{metrics}");
+    assert!(put(&mut client, &mut jobs));
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
+    compare(&mut client, &jobs);
+}
+
+/// The server has the original of the current segment open. Changes that it wrote to this file would be lost.
+#[test]
+fn jobs_of_replaced_segments_are_rewritten_and_the_replacements_are_kept() {
+    let home = Home::new();
+    let (daemon, mut client, mut jobs) = fill(&home);
+    let current = number(&mut client, "stats", "binlog-current-index");
+    for path in segments(&home).iter().map(|name| home.path().join(name)) {
+        // The server moves replaced files once it has detected them.
+        if fs::copy(&path, home.beside("copy")).is_ok() {
+            fs::rename(home.beside("copy"), &path).expect("a replaced segment");
+        }
+    }
+    wait_until("the loss is detected", || daemon.log().contains("a segment was removed or replaced"));
+    resumes(&daemon, &mut client, &mut jobs);
+    wait_until("the segments are obsolete", || number(&mut client, "stats", "binlog-oldest-index") > current);
+    wait_until("the replacements are set aside", || {
+        fs::read_dir(home.path().join("damaged")).is_ok_and(|files| files.count() as u64 == lost(&mut client))
+    });
     assert!(put(&mut client, &mut jobs));
     crash(daemon);
     let daemon = home.start(&OPTIONS);

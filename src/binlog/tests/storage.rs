@@ -132,6 +132,40 @@ fn a_list_is_omitted_only_if_the_directory_is_unchanged() {
 }
 
 #[test]
+fn a_file_that_another_program_has_replaced_is_neither_listed_nor_removed() {
+    let (folder, temporary) = temporary("copied");
+    let sorted = || {
+        let mut names = folder.list().expect("a directory");
+        names.sort_unstable();
+        names
+    };
+    let replace = |name: &str| {
+        fs::copy(temporary.path().join(name), temporary.path().join("copy")).expect("a copy");
+        fs::rename(temporary.path().join("copy"), temporary.path().join(name)).expect("a replaced file");
+    };
+    fs::write(temporary.path().join("opened"), "").expect("a file");
+    fs::write(temporary.path().join("other"), "").expect("a file");
+    folder.create("created", 1).expect("a file");
+    folder.open("opened").expect("a file");
+    assert_eq!(sorted(), ["created", "opened", "other"]);
+    // A file that the server has never opened is not compared.
+    ["created", "opened", "other"].map(replace);
+    assert_eq!(sorted(), ["other"]);
+    folder.open("created").expect("a file");
+    assert_eq!(sorted(), ["other"], "the log continues without the file, even if the server opens its replacement");
+    folder.remove("created").expect("a moved file");
+    assert!(temporary.path().join(ASIDE).join("created").exists() && !temporary.path().join("created").exists());
+    // The original can return, for example because only a part of a directory was moved.
+    folder.create("created", 1).expect("a file");
+    fs::rename(temporary.path().join("created"), temporary.path().join("away")).expect("a renamed file");
+    assert_eq!(sorted(), ["away", ASIDE, "other"]);
+    fs::rename(temporary.path().join("away"), temporary.path().join("created")).expect("a renamed file");
+    assert_eq!(sorted(), ["created", ASIDE, "other"]);
+    folder.remove("created").expect("a removal");
+    assert_eq!(sorted(), [ASIDE, "other"]);
+}
+
+#[test]
 fn files_stay_in_the_opened_directory_until_another_is_locked() {
     let (folder, temporary) = temporary("replaced");
     let (old, new) = (temporary.path().join("old"), temporary.path().join("log"));
