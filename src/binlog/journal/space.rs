@@ -118,12 +118,13 @@ impl Journal {
     }
 
     /// Returns the bytes by which the old segments exceed their target size, or at least 1 while a segment must be
-    /// emptied. The target is 1.25 to 1.5 times the size of the live items. In this range, it decreases if the current
-    /// or prepared segments grow. The rest of [`Journal::bound`] is left for compaction and for new records.
+    /// emptied or, on a full disk, is empty. The target is 1.25 to 1.5 times the size of the live items. In this range,
+    /// it decreases if current or prepared segments grow. The rest of [`Journal::bound`] is for compaction and records.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
-        self.old.saturating_sub(allowed).max((self.evacuating > 0).into())
+        let is_useless = || self.health == Health::Full && self.segments.len() > 1 && self.segments[0].live == 0;
+        self.old.saturating_sub(allowed).max((self.evacuating > 0 || is_useless()).into())
     }
 
     pub fn compact(&mut self, engine: &Engine) -> bool {

@@ -268,6 +268,24 @@ fn segments_whose_files_are_missing_are_emptied() {
     assert_eq!((is_evacuating(1), is_evacuating(2), journal.evacuating), (true, false, 1));
 }
 
+/// Otherwise, the segment remains until the log exceeds its target size: each removal takes a record and a sync.
+#[test]
+fn an_oldest_segment_without_live_items_is_removed_at_once_only_on_a_full_disk() {
+    let mut journal = journal(SIZE);
+    let (mut engine, client) = engine();
+    prepare(&mut journal, SIZE);
+    journal.make_room(SIZE);
+    put(&mut engine, client, 700);
+    journal.append(&mut engine);
+    let needs = |journal: &mut Journal, health| {
+        journal.health = health;
+        journal.compact(&engine);
+        (journal.debt(), journal.segments[0].number)
+    };
+    assert_eq!(needs(&mut journal, Health::Ok), (0, 1));
+    assert_eq!(needs(&mut journal, Health::Full), (0, 2), "the last segment must remain");
+}
+
 #[test]
 fn live_items_are_counted_in_their_segment() {
     let mut journal = journal(SIZE);
