@@ -203,17 +203,21 @@ impl Etcd {
 
     /// Reads at most `limit` entries with positions in `from..end`, and the state of the last writer.
     fn read_range(&self, from: Seq, end: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
-        let (key, end) = (self.entry_key(from), self.entry_key(end));
-        let range = format!(r#"{{"request_range":{{"key":"{key}","range_end":"{end}","limit":"{limit}"}}}}"#);
+        let (key, last) = (self.entry_key(from), self.entry_key(end));
+        let range = format!(r#"{{"request_range":{{"key":"{key}","range_end":"{last}","limit":"{limit}"}}}}"#);
         let response = self.execute(self.any(), &[range, self.get("epoch"), self.get("beat"), self.get("wanted")])?;
         let document = Document::read(&response);
         let entries = pairs(&document, 0).elements().map(|pair| Ok((seq_of(&pair)?, pair.get("value").bytes())));
-        let entries = entries.collect::<io::Result<_>>()?;
+        let entries = entries.collect::<io::Result<Entries>>()?;
+        // Callers calculate with the number and the positions of the entries.
+        let is_expected = entries.len() <= limit && entries.iter().all(|(seq, _)| (from..end).contains(seq));
+        let is_valid = is_expected && entries.is_sorted_by(|(seq, _), (next, _)| seq < next);
         let value = |index| pairs(&document, index).at(0).get("value").bytes();
         let version = |index, name| pairs(&document, index).at(0).get(name).number().unwrap_or(0);
         let clock = std::str::from_utf8(&value(2)).ok().and_then(|text| text.parse().ok());
         let (epoch, beat) = (version(1, "version"), version(2, "mod_revision"));
-        Ok((entries, Tail { epoch, note: value(1), beat, clock, requested: value(3) }))
+        let tail = Tail { epoch, note: value(1), beat, clock, requested: value(3) };
+        is_valid.then_some((entries, tail)).ok_or_else(invalid)
     }
 
     fn delete(&self, range: &str) -> io::Result<()> {
@@ -240,8 +244,11 @@ fn pairs<'d>(response: &'d Document, operation: usize) -> Part<'d> {
 fn seq_of(pair: &Part) -> io::Result<Seq> {
     let key = pair.get("key").bytes();
     let digits = key.rsplit(|byte| *byte == b'/').next().and_then(|digits| std::str::from_utf8(digits).ok());
-    let seq = digits.and_then(|digits| Seq::from_str_radix(digits, 16).ok());
-    seq.ok_or_else(|| io::Error::other("invalid response from etcd"))
+    digits.and_then(|digits| Seq::from_str_radix(digits, 16).ok()).ok_or_else(invalid)
+}
+
+fn invalid() -> io::Error {
+    io::Error::other("invalid response from etcd")
 }
 
 /// After any error except `Full`, etcd might have executed the request.
@@ -344,9 +351,9 @@ impl SharedLog for Etcd {
         let response = self.spare.lock().request("/v3/kv/range", &body).and_then(done)?;
         let document = Document::read(&response.body);
         let text = |pair: Part, name| String::from_utf8_lossy(&pair.get(name).bytes()).into_owned();
-        let folder = format!("{}nodes/", self.prefix).len();
-        let pairs = document.get("kvs").elements();
-        Ok(pairs.map(|pair| (text(pair, "key").split_off(folder), text(pair, "value"))).collect())
+        let folder = format!("{}nodes/", self.prefix);
+        let node = |pair| Some((text(pair, "key").strip_prefix(&folder)?.to_owned(), text(pair, "value")));
+        document.get("kvs").elements().map(|pair| node(pair).ok_or_else(invalid)).collect()
     }
 
     fn retire(&self, node: &str) -> io::Result<()> {
@@ -388,8 +395,7 @@ impl SharedLog for Etcd {
             // The next call queries the next server, which may be the leader.
             Some(_) => spare.leave(),
         }
-        let used = number("dbSizeInUse").or(number("dbSize"));
-        let used = used.ok_or_else(|| io::Error::other("invalid response from etcd"))?;
+        let used = number("dbSizeInUse").or(number("dbSize")).ok_or_else(invalid)?;
         Ok(SharedSpace { used, quota: self.quota })
     }
 
@@ -437,7 +443,8 @@ mod tests {
     use super::*;
 
     /// Returns the client of a server that sends the same response to all requests.
-    fn answered_with(status: u16, text: &'static str) -> Etcd {
+    fn answered_with(status: u16, text: impl Into<String>) -> Etcd {
+        let text = text.into();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         std::thread::spawn(move || {
@@ -450,10 +457,47 @@ mod tests {
                 let _ = reader.read_exact(&mut vec![0; length]);
                 let head =
                     format!("HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", text.len());
-                let _ = (&stream).write_all((head + text).as_bytes());
+                let _ = (&stream).write_all((head + &text).as_bytes());
             }
         });
         Etcd::new(&Location::parse(&format!("etcd://{address}/q")).expect("a location")).expect("a journal")
+    }
+
+    fn kvs(keys: &[&str]) -> String {
+        let pairs = keys.iter().map(|key| format!(r#"{{"key":"{}","value":"YQ=="}}"#, encode(key.as_bytes())));
+        format!(r#"{{"kvs":[{}]}}"#, pairs.collect::<Vec<_>>().join(","))
+    }
+
+    fn is_invalid<T>(result: io::Result<T>) -> bool {
+        result.is_err_and(|error| error.to_string() == "invalid response from etcd")
+    }
+
+    #[test]
+    fn an_unexpected_server_name_is_an_error() {
+        for key in ["a", "beanpole/q/nodes", "beanpole/x/nodes/a", "ééééééééé"] {
+            assert!(is_invalid(answered_with(200, kvs(&["beanpole/q/nodes/a", key])).nodes()), "{key}");
+        }
+        let nodes = answered_with(200, kvs(&["beanpole/q/nodes/a"])).nodes().expect("a server");
+        assert_eq!(nodes, [("a".to_owned(), "a".to_owned())]);
+        // A missing key, and a key that is not UTF-8.
+        for text in [r#"{"kvs":[{"value":"YQ=="}]}"#, r#"{"kvs":[{"key":"/////////////////////w=="}]}"#] {
+            assert!(is_invalid(answered_with(200, text).nodes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unexpected_entry_is_an_error() {
+        let answered = |seqs: &[u64]| {
+            let keys: Vec<String> = seqs.iter().map(|seq| format!("beanpole/q/log/{seq:016x}")).collect();
+            let kvs = kvs(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+            answered_with(200, format!(r#"{{"succeeded":true,"responses":[{{"response_range":{kvs}}}]}}"#))
+        };
+        for seqs in [&[0][..], &[3], &[6], &[u64::MAX], &[5, 5], &[5, 4], &[4, 5, 6]] {
+            assert!(is_invalid(answered(seqs).read(4, 2)), "{seqs:?}");
+        }
+        assert!(is_invalid(answered(&[1]).read(Seq::MAX, 1)));
+        let (entries, _) = answered(&[4, 5]).read(4, 2).expect("entries");
+        assert_eq!(entries, [(4, b"a".to_vec()), (5, b"a".to_vec())]);
     }
 
     #[test]

@@ -43,8 +43,7 @@ impl Gateway {
         cluster: Arc<ClusterId>,
         turn: usize,
     ) -> Gateway {
-        let (token, connection) = (None, None);
-        Gateway { endpoints, security, login, token, timeout, turn, connection, cluster, is_checked: false }
+        Gateway { endpoints, security, login, token: None, timeout, turn, connection: None, cluster, is_checked: false }
     }
 
     /// After an error, etcd may or may not have executed the request.
@@ -79,9 +78,8 @@ impl Gateway {
         });
         let response = self.request_until("/v3/auth/authenticate", &body, end)?;
         let document = Document::read(&response.body);
-        let token = document.get("token").text();
         let refused = || io::Error::new(ErrorKind::PermissionDenied, "etcd refuses user and password");
-        self.token = Some(token.ok_or_else(refused)?.to_owned());
+        self.token = Some(document.get("token").text().ok_or_else(refused)?.to_owned());
         Ok(())
     }
 
@@ -153,8 +151,7 @@ struct State {
 
 impl ClusterId {
     pub fn check(&self) -> io::Result<()> {
-        let problem = self.0.lock().problem.clone();
-        problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
+        self.0.lock().problem.clone().map_or(Ok(()), |problem| Err(io::Error::new(ErrorKind::InvalidInput, problem)))
     }
 
     /// Returns `false` if the response has no cluster ID. Most error responses have none.

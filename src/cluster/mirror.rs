@@ -130,7 +130,7 @@ impl Mirror {
         }
         note_created(&mut self.position.created, operations, seq);
         self.position.done = seq;
-        let epoch = head.epoch + u64::from(head.kind == EntryKind::Claim);
+        let epoch = head.epoch.saturating_add(u64::from(head.kind == EntryKind::Claim));
         let origin = &mut self.position.origin;
         (origin.epoch, origin.last) = (epoch.max(origin.epoch), Some((head.writer, head.number)));
         Ok(())

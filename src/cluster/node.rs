@@ -75,8 +75,7 @@ impl Node {
     pub fn new(log: Arc<dyn SharedLog>, path: &Path, name: &str, address: &str, served: &Services) -> io::Result<Node> {
         let folder = Arc::new(Folder::new(path));
         folder.lock()?;
-        let random = folder.random_number();
-        let (name, address, id) = (name.to_owned(), address.to_owned(), random);
+        let (name, address, id) = (name.to_owned(), address.to_owned(), folder.random_number());
         let services = served.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect();
         let board = Arc::<RoleBoard>::default();
         board.note(|figures| figures.complete = Some(Moment::now()));
@@ -95,7 +94,7 @@ impl Node {
             skipped: 0,
             limit: FIRST_READ,
             saved: Instant::now(),
-            max_silence: SILENCE + Duration::from_millis(random % SPREAD),
+            max_silence: SILENCE + Duration::from_millis(id % SPREAD),
             compacted: None,
             differences: VecDeque::new(),
             clocks_differ: false,
@@ -295,7 +294,7 @@ impl Node {
         let (count, operations) = unfold(&head, operations);
         // The copy may already contain some of the merged entries, but repeating their file operations is harmless.
         let done = self.mirror.position.done;
-        if done == 0 || seq > done + count {
+        if done == 0 || seq.saturating_sub(done) > count {
             if done > 0 {
                 // Entries that the copy lacks have been purged, along with all earlier entries.
                 let (oldest, _) = self.member.log.read(1, 1)?;

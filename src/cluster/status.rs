@@ -88,7 +88,7 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
             _ => {}
         }
         if matches!(role, "standby" | "active") {
-            out += &format!("\tclock {:+.1} s\treported {} s ago", -*ahead as f64 / 1000.0, age / 1000);
+            out += &format!("\tclock {:+.1} s\treported {} s ago", ahead.saturating_neg() as f64 / 1000.0, age / 1000);
             let is_apart = ahead.unsigned_abs() > MAX_CLOCK_DIFFERENCE;
             steps.extend(is_apart.then(|| format!("{name}: its clock differs from the queue's time: synchronize it")));
             let is_silent = is_alive && age > LATE;
@@ -101,10 +101,8 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     } else if standbys == 0 {
         steps.push("there is no standby: start another server".to_owned());
     }
-    if free == 0 {
-        let advice = "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal";
-        steps.push(advice.to_owned());
-    }
+    let advice = "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal";
+    steps.extend((free == 0).then(|| advice.to_owned()));
     steps.iter().for_each(|step| out += &format!("! {step}\n"));
     Ok(out)
 }

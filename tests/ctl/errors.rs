@@ -305,6 +305,7 @@ fn endless_lists_end_with_an_error() {
         (&server, &["connections"][..]),
         (&server, &["history", "-n", "0"]),
         (&server, &["export"]),
+        (&server, &["tail"]),
         (&server, &["tubes"]),
         (&server_of_keys, &["export"]),
         (&server_of_keys, &["export", "other-tube"]),
