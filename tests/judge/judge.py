@@ -108,7 +108,8 @@ def scenes(args, world, chance, deadline):
     server, plan = world.server, Plan(chance, args.largest or size_limit(world))
     for _ in range(3):
         fault, plan.calm = chance.choice(server.faults) if server.faults else "", False
-        server.full(fault == "full")
+        server.set_flag("full", fault == "full")
+        server.set_flag("slow", fault in ("kill", "power"))
         for client in [plan.producer] * 3 + [plan.worker] * 5 + [plan.meddler]:
             world.add(client.__name__, client)
         world.run(chance.uniform(0.5, 1.0))
@@ -123,9 +124,13 @@ def scenes(args, world, chance, deadline):
             world.run(5, lambda: name not in world.connections)
         if fault in ("kill", "power"):
             world.run(0.3)
+            # If a reply does not wait for the sync, the sync has probably not ended when the reply arrives.
+            known = len(plan.ids)
+            world.run(0.2, lambda: len(plan.ids) > known)
             world.down(fault, chance)
+            server.set_flag("slow", False)
             world.up()
-        server.full(False)
+        server.set_flag("full", False)
         inspect(world, plan, plan.inspector, "looks")
         # Restarts the server only now, when all delays that it stored with the old clock have ended.
         if fault in ("stop", "full") or fault == "clock" and server.stores:

@@ -67,11 +67,13 @@ class Server:
         {round} for a name that is different in each round, and {node} for two servers, only one of which is active.
         `faults` is the list of faults of all rounds, from which a fault is removed if it cannot be tested."""
         self.command, self.shim, self.round, self.faults = command, shim, round_name, faults
-        self.flag, self.clock = os.path.join(scratch, "full"), os.path.join(scratch, "clock")
+        self.flags = {name: os.path.join(scratch, name) for name in ("full", "slow")}
+        self.clock = os.path.join(scratch, "clock")
         self.stores = "{dir}" in command
         self.members = [Member(scratch, node) for node in ("ab" if "{node}" in command else "a")]
         self.active = self.members[0]
-        self.full(False)
+        for name in self.flags:
+            self.set_flag(name, False)
         self.set_clock(0)
 
     @property
@@ -87,8 +89,8 @@ class Server:
             open(member.trace, "w").close()
             with open(member.busy, "wb") as file:
                 file.write(bytes(8))
-            environment.update(JUDGE_DIR=member.directory, JUDGE_TRACE=member.trace, JUDGE_FULL=self.flag)
-            environment.update(JUDGE_BUSY=member.busy)
+            environment.update(JUDGE_DIR=member.directory, JUDGE_TRACE=member.trace, JUDGE_BUSY=member.busy)
+            environment.update(JUDGE_FULL=self.flags["full"], JUDGE_SLOW=self.flags["slow"])
         names = {"port": member.port, "dir": member.directory, "round": self.round, "node": member.node}
         words = [word.format(**names) for word in shlex.split(self.command)]
         with open(member.log, "ab") as log:
@@ -166,11 +168,12 @@ class Server:
                 member.process.kill()
                 member.process.wait()
 
-    def full(self, whether):
+    def set_flag(self, name, whether):
+        """Sets whether the disk counts as `full` or as `slow`."""
         if whether:
-            open(self.flag, "w").close()
-        elif os.path.exists(self.flag):
-            os.unlink(self.flag)
+            open(self.flags[name], "w").close()
+        elif os.path.exists(self.flags[name]):
+            os.unlink(self.flags[name])
 
     def set_clock(self, seconds):
         """Sets the server's wall clock forward by a number of seconds. Overwrites the file in place, because the server

@@ -1,8 +1,9 @@
 /* A library for LD_PRELOAD that records which data a server writes below one directory and which syncs succeed, so that
- * a power failure can be simulated. Also refuses more space while the disk counts as full, and sets the wall clock.
+ * a power failure can be simulated. Also refuses more space while the disk counts as full, delays syncs while the disk
+ * counts as slow, and sets the wall clock.
  *
- * JUDGE_DIR is the directory, JUDGE_TRACE is the file of records, and the disk counts as full while the file JUDGE_FULL
- * exists. A record is a line "kind offset size length count", followed by a path of `length` bytes and by `count` written
+ * JUDGE_DIR is the directory, and JUDGE_TRACE is the file of records. The disk counts as full while the file JUDGE_FULL
+ * exists, and as slow while the file JUDGE_SLOW exists. A record is a line "kind offset size length count", followed by a path of `length` bytes and by `count` written
  * bytes. Writes through mmap(2) are not recorded. The file JUDGE_BUSY contains the number of changes that are not yet
  * recorded, and JUDGE_CLOCK contains the number of seconds to add to the wall clock. Both are 64-bit integers. The shift
  * of the clock has no effect on a program that reads the clock with its own system calls.
@@ -242,6 +243,14 @@ RESIZE(posix_fallocate64, (int file, off_t at, off_t size), (int, off_t, off_t),
 RESIZE(fallocate, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', END, -1)
 RESIZE(fallocate64, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', END, -1)
 
+/* Delays a sync by up to 20 ms if the disk counts as slow. The multiplication spreads the delays evenly. */
+static void wait_for_disk(unsigned long sync) {
+    const char *flag = getenv("JUDGE_SLOW");
+    if (!flag || access(flag, F_OK)) return;
+    uint32_t fraction = (uint32_t) sync * 2654435761u;
+    nanosleep(&(struct timespec){0, (long) ((uint64_t) fraction * 20000000 >> 32)}, NULL);
+}
+
 /* Defines a sync function. A successful sync makes all data durable that was written before the sync began. */
 #define SYNC(name) \
     int name(int file) { \
@@ -253,6 +262,7 @@ RESIZE(fallocate64, (int file, int mode, off_t at, off_t size), (int, int, off_t
         unsigned long sync = ++syncs; \
         record('s', part, sync, 0, "", 0); \
         unlock(); \
+        wait_for_disk(sync); \
         int result = real(file); \
         lock(); \
         if (!result) record('S', part, sync, 0, "", 0); \

@@ -307,6 +307,23 @@ class Shims(unittest.TestCase):
         with open(busy, "rb") as file:
             self.assertEqual(file.read(), bytes(8))
 
+    def test_syncs_of_a_slow_disk_take_longer(self):
+        shim, flag = self.need_shim(), os.path.join(self.scratch, "slow")
+        text = """import os, sys, time
+file = os.open(sys.argv[1] + "/log", os.O_WRONLY | os.O_CREAT)
+begun = time.monotonic()
+for _ in range(25):
+    os.fsync(file)
+    os.fdatasync(file)
+print(time.monotonic() - begun)
+"""
+        environment = dict(os.environ, LD_PRELOAD=shim, JUDGE_DIR=self.scratch, JUDGE_SLOW=flag,
+                           JUDGE_TRACE=os.path.join(self.scratch, "trace"))
+        open(flag, "w").close()
+        run = subprocess.run([sys.executable, "-c", text, self.scratch], env=environment, capture_output=True,
+                             text=True)
+        self.assertGreater(float(run.stdout), 0.45, run.stderr)
+
     def test_the_clock_is_set(self):
         shim, clock = self.need_shim(), os.path.join(self.scratch, "clock")
         with open(clock, "wb") as file:
