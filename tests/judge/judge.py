@@ -118,7 +118,7 @@ def scenes(args, world, chance, deadline):
         world.run(chance.uniform(0.5, 1.0))
         for _ in range(chance.randint(5, 12)):
             world.add("sleeper", plan.sleeper)
-        plan.calm = chance.random() < 0.5
+        plan.calm = chance.random() < (0.25 if fault == "power" else 0.5)
         if plan.calm:
             name = world.add("sweeper", plan.sweeper)
             world.run(5, lambda: name not in world.connections)
