@@ -149,7 +149,7 @@ fn a_file_that_another_program_has_replaced_is_neither_listed_nor_removed() {
     folder.open("opened").expect("a file");
     assert_eq!(sorted(), ["created", "opened", "other"]);
     // A file that the server has never opened is not compared.
-    ["created", "opened", "other"].map(replace);
+    ["created", "opened", "other"].into_iter().for_each(replace);
     assert_eq!(sorted(), ["other"]);
     folder.open("created").expect("a file");
     assert_eq!(sorted(), ["other"], "the log continues without the file, even if the server opens its replacement");
