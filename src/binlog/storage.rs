@@ -48,7 +48,7 @@ pub trait Storage: Send + Sync {
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
     /// The renaming is durable. `to` can include a subdirectory. If `to` exists, a number is added to the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// The removal of the file is durable. A file that [`Storage::list`] omits is moved to [`ASIDE`] instead.
+    /// The removal of the file is durable. A file that [`Storage::list`] omits is moved to `damaged` instead.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Returns the maximum number of concurrent syncs. If this number exceeds 1, syncs end in the order in which they
     /// began, and the server stops after a failed sync.
