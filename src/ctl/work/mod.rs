@@ -1,5 +1,5 @@
 //! The subcommand `work`, which runs a command or sends an HTTP request for each job. After the first signal, running
-//! attempts finish; the second signal aborts them. Job data is untrusted: neither shells nor arguments may receive it.
+//! attempts finish; the second signal aborts them. Never pass untrusted job data to a shell or as an argument.
 
 mod attempt;
 mod endpoint;
