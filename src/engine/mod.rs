@@ -193,11 +193,6 @@ impl Engine {
         self.clients.at(handle)
     }
 
-    /// Returns a number that no other connection has, or 0 for [`NOBODY`].
-    pub fn connection(&self, client: ClientId) -> u32 {
-        self.clients[client].connection
-    }
-
     pub fn total_connections(&self) -> u64 {
         self.clients.connected
     }

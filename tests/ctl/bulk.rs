@@ -487,3 +487,15 @@ fn expired_jobs_of_a_binlog_are_omitted() {
         ended.out.lines().count() == 1 && ended.err.contains("omitted 1 jobs whose time to live has expired")
     });
 }
+
+#[test]
+fn a_leased_job_of_a_binlog_is_exported() {
+    let (folder, binlog) = (Folder::new(), Folder::new());
+    let name = binlog.file("").display().to_string();
+    let _server = with_all_protocols(&folder, &["-b", &name]);
+    everything::fill_outcomes(UnixStream::connect(folder.file("workq")).expect("a socket"));
+    let ended = crate::daemon::run(&["export", "--binlog", &name]);
+    assert_eq!((ended.code, ended.out.lines().count()), (0, 1), "{}", ended.err);
+    assert!(ended.out.contains(r#""tube":"done""#), "{}", ended.out);
+    assert!(ended.err.contains("omitted 1 outcomes of finished jobs"), "{}", ended.err);
+}

@@ -204,6 +204,7 @@ impl Engine {
             State::Ready | State::Buried | State::Held | State::Finished => Span::ZERO,
         };
         let schedule = (job.state() == State::Scheduled).then(|| self.store.schedules.get(job.holder));
+        let holder = self.clients.get(job.holder);
         Some(JobStats {
             id,
             tube: &self.tubes.get(job.tube).name,
@@ -219,7 +220,8 @@ impl Engine {
             missed: schedule.map_or(0, |schedule| schedule.missed),
             blocked_by: schedule.filter(|it| it.missed > 0).and_then(|it| self.copy_of(job.tube, &it.name)),
             dead_from: self.dead_from(&job),
-            holder: (job.state() == State::Reserved && !job.is_leased()).then(|| self.connection(ClientId(job.holder))),
+            // In a log that is only inspected, a leased job has no holder.
+            holder: holder.filter(|_| job.state() == State::Reserved && !job.is_leased()).map(|it| it.connection),
             progress: self.progress(&job),
         })
     }
