@@ -6,10 +6,13 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 pub use rustls::ServerConfig;
-use rustls::{crypto, CipherSuite, Error};
+use rustls::{crypto, CipherSuite, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::socket::Stream;
@@ -37,7 +40,8 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
         Some(path) => {
             let roots = Arc::new(pem::authorities(path)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|error| format!("{}: {error}", path.display()))?)
+            let verifier = verifier.map_err(|error| format!("{}: {error}", path.display()))?;
+            builder.with_client_cert_verifier(Arc::new(BoundedVerifier(verifier)))
         }
     };
     let config = builder.with_single_cert(chain, key);
@@ -47,6 +51,51 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
+}
+
+/// The number of intermediate certificates of a client that are considered. The cost of a search for a path to an
+/// authority grows exponentially with this number, and a client without any key can make the server search.
+const MAX_INTERMEDIATES: usize = 3;
+
+/// Passes at most [`MAX_INTERMEDIATES`] certificates to another verifier.
+#[derive(Debug)]
+struct BoundedVerifier(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for BoundedVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.0.verify_client_cert(leaf, &others[..others.len().min(MAX_INTERMEDIATES)], now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, leaf, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, leaf, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// Returns the relative cost of a cipher suite on this machine. The server selects the cheapest suite that the client

@@ -106,6 +106,24 @@ fn a_certificate_identifies_a_client() {
     assert_eq!(ask(&mut leaser, "lease q 0").expect("a reply"), "-TIMEOUT");
 }
 
+/// The cost of a search for a path grows exponentially with the number of certificates.
+#[test]
+fn three_intermediate_certificates_of_a_client_are_considered() {
+    let folder = folder();
+    make(&folder, CertificateSpec { name: "between", subject: "/CN=between", alternative: "", ..EC });
+    make(&folder, CertificateSpec { name: "leaf", by: "between", alternative: "none", ..EC });
+    make(&folder, CertificateSpec { name: "other", by: "other", subject: "/CN=between", alternative: "", ..EC });
+    let daemon = start(&folder, &["--tls-client-ca", &path(&folder, "ca.pem")]);
+    let read = |name: &str| fs::read(folder.file(name)).expect("a file");
+    fs::write(folder.file("chain.key"), read("leaf.key")).expect("a file");
+    for (others, is_accepted) in [(0, true), (2, true), (3, false), (100, false)] {
+        let chain = [read("leaf.pem"), read("other.pem").repeat(others), read("between.pem")];
+        fs::write(folder.file("chain.pem"), chain.concat()).expect("a file");
+        let answer = ask(&mut connect(&folder, &address(&daemon, ""), Some("chain")), "list-tube-used");
+        assert_eq!(answer.is_ok_and(|line| line == "USING default"), is_accepted, "{others}");
+    }
+}
+
 #[test]
 fn a_token_is_accepted_over_tls() {
     let folder = folder();
