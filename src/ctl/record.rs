@@ -163,14 +163,14 @@ enum Value {
 
 /// The keys that JSON lines take from `stats-job`, and the types of their values.
 #[rustfmt::skip]
-const KEYS: [(&str, Value); 20] = [
+const KEYS: [(&str, Value); 21] = [
     ("idempotency-key", Value::Name("idempotency-key-base64")), ("idempotency-ttl", Value::Number),
     ("concurrency-key", Value::Name("concurrency-key-base64")), ("concurrency-limit", Value::Number),
     ("try", Value::Number), ("backoff", Value::Number), ("fails", Value::Number), ("max-fails", Value::Number),
     ("expires-in", Value::Number), ("every", Value::Number), ("cron", Value::Cron), ("runs", Value::Number),
     ("skipped", Value::Number), ("ttl", Value::Number), ("unique", Value::Word), ("protocol", Value::Word),
     ("dead-from", Value::Name("dead-from-base64")), ("last-error", Value::Text("last-error-base64")),
-    ("group", Value::Groups), ("after-group", Value::Groups),
+    ("group", Value::Groups), ("after-group", Value::Groups), ("reducer", Value::Name("reducer-base64")),
 ];
 
 pub fn members() -> Vec<&'static str> {
@@ -276,7 +276,7 @@ impl JobTags {
                 add(key, text(key).split(',').map(written).collect(), can.has(tag));
             }
         }
-        for key in ["unique", "protocol"].into_iter().filter(|key| !text(key).is_empty()) {
+        for key in ["unique", "protocol", "reducer"].into_iter().filter(|key| !text(key).is_empty()) {
             add(key, String::new(), false);
         }
         if !is_plain && (tries, number("max-fails"), fails) != (0, 0, 0) {

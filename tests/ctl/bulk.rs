@@ -322,7 +322,7 @@ fn data_of_extensions_is_exported_and_imported() {
         r#""try":4,"backoff":100000,"fails":2"#,
         r#""fails":2,"dead-from":"mail","last-error":"no route""#,
         r#""fails":1,"last-error-base64":"cmVmdXPpIQ==""#,
-        r#""idempotency-key-base64":"dW5pcXVlICJuYW1lIv8=","protocol":"gearman""#,
+        r#""idempotency-key-base64":"dW5pcXVlICJuYW1lIv8=","protocol":"gearman","reducer":"sum""#,
         r#""unique":"id","try":5,"max-fails":3,"#,
         r#""protocol":"workq""#,
         r#"{"tube":"limited-by-class","settings":"limit:3:0:4"}"#,
@@ -356,7 +356,7 @@ fn data_of_extensions_is_exported_and_imported() {
     );
     let not_stored = ended.err.lines().filter_map(|line| line.split_once("not stored by the server: "));
     let not_stored: Vec<&str> = not_stored.map(|(_, what)| what).collect();
-    assert_eq!(not_stored, ["protocol, 2 times", "try, 1 times", "unique, 1 times"]);
+    assert_eq!(not_stored, ["protocol, 2 times", "reducer, 1 times", "try, 1 times", "unique, 1 times"]);
     let stored = everything::without_protocols(&first.out);
     assert_eq!(fields(&fresh.ok(&["export"])), fields(&stored));
     // A repeated import must not put a job whose key already exists on the server.
@@ -462,6 +462,7 @@ fn unsupported_data_is_reported_and_counted() {
         "after-group, 2 times",
         "try, 4 times",
         "unique, 1 times",
+        "reducer, 1 times",
         "protocol, 2 times",
         "fails, 3 times",
         "last-error, 2 times",

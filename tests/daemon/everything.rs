@@ -55,10 +55,10 @@ pub fn fill(mut stream: TcpStream) {
     assert_eq!(refused, None, "{replies:?}");
 }
 
-/// Submits a background job over Gearman. Its unique ID is not valid UTF-8.
+/// Submits a background job with a reducer over Gearman. Its unique ID is not valid UTF-8.
 pub fn fill_gearman(mut stream: impl Read + Write) {
-    let submit = b"func\0unique \"name\"\xff\0body";
-    let head = [&b"\0REQ"[..], &18u32.to_be_bytes(), &(submit.len() as u32).to_be_bytes()].concat();
+    let submit = b"func\0unique \"name\"\xff\0sum\0\0body";
+    let head = [&b"\0REQ"[..], &38u32.to_be_bytes(), &(submit.len() as u32).to_be_bytes()].concat();
     stream.write_all(&[&head[..], submit].concat()).expect("a connection");
     let mut created = [0; 12];
     stream.read_exact(&mut created).expect("a reply");
@@ -114,6 +114,7 @@ pub fn without_protocols(export: &str) -> String {
         r#","protocol":"workq""#,
         r#","unique":"id","try":5,"max-fails":3"#,
         r#","unique":"id""#,
+        r#","reducer":"sum""#,
     ];
     unstored.iter().fold(export.to_owned(), |text, part| text.replace(part, ""))
 }

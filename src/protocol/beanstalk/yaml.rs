@@ -153,6 +153,7 @@ fn optional_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, 
         Some(CompletionPolicy::Keep) => show("protocol", Word(b"workq")),
         Some(CompletionPolicy::Drop) | None => {}
     }
+    show_optional("reducer", options.and_then(|options| options.reducer).map(Name), show);
     show_optional("dead-from", job.dead_from.map(Name), show);
     show_optional("holder", job.holder.map(|holder| Number(holder.into())), show);
     let progress = job.progress.map(|(done, total)| format!("{done}/{total}"));
