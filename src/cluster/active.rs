@@ -4,12 +4,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, sync::Arc};
 
 use super::entry::{merge, RUN};
 use super::mirror::{self, Origin, Position};
-use super::shared_log::{Epoch, Fail, Seq, SharedLog, SharedSpace};
-use super::shipping::{Shipper, LEASE};
+use super::shared_log::{Epoch, Fail, Member, Seq};
+use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::Storage;
 use crate::shared::lock_order::{Mutex, REPORTING};
 use crate::shared::role::{Lease, Moment, RoleBoard};
@@ -23,44 +23,6 @@ const COMPACTION: Duration = Duration::from_secs(300);
 /// The minimum number of entries that are worth a request to etcd.
 const MIN_RUN: Seq = 8;
 
-pub struct Member {
-    pub log: Arc<dyn SharedLog>,
-    pub board: Arc<RoleBoard>,
-    pub name: String,
-    pub address: String,
-    /// Addresses for clients, by protocol: words like `http=HOST:PORT`, each preceded by a space.
-    pub services: String,
-    pub id: u64,
-    pub has_reported: AtomicBool,
-    pub is_space_hidden: AtomicBool,
-}
-
-impl Member {
-    pub fn report(&self, role: &str, entry: Seq) {
-        let Member { name, address, id, board, .. } = self;
-        let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
-        let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
-        let Ok(before) = self.log.publish(name, &state) else { return };
-        // After the first report, only another server with this name can have changed the state.
-        let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
-        if self.has_reported.swap(true, Ordering::Relaxed) && !is_own {
-            let other = before.split(' ').nth(2).unwrap_or_default();
-            log::error!("journal: the server at {other} is named {name} too; set different names (--node)");
-        }
-    }
-
-    pub fn query_space(&self) -> io::Result<SharedSpace> {
-        let space = self.log.space().inspect_err(|error| {
-            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
-            if is_denied && !self.is_space_hidden.swap(true, Ordering::Relaxed) {
-                log::warn!("journal: cannot query the free space of etcd, so puts are not refused in time: {error}");
-            }
-        })?;
-        self.board.note(|figures| (figures.used, figures.quota) = (space.used, space.quota));
-        Ok(space)
-    }
-}
-
 pub struct Active {
     /// The background threads have no reference to the storage, so dropping the `Active` unlocks the directory.
     pub storage: Arc<dyn Storage>,
@@ -70,7 +32,6 @@ pub struct Active {
 
 struct ActiveState {
     origin: Origin,
-    path: PathBuf,
     member: Arc<Member>,
     shipper: Arc<Shipper>,
     ended: AtomicBool,
@@ -81,16 +42,11 @@ struct ActiveState {
 }
 
 impl Active {
-    pub fn begin(
-        member: Arc<Member>,
-        shipper: Arc<Shipper>,
-        storage: Arc<dyn Storage>,
-        path: PathBuf,
-        origin: Origin,
-    ) -> io::Result<Active> {
+    pub fn begin(member: Arc<Member>, storage: Arc<ShippedFolder>, origin: Origin) -> io::Result<Active> {
         let (ended, switch_requested, is_failing) = Default::default();
-        let (lease, reporting) = (shipper.lease.clone(), Mutex::new(()));
-        let state = ActiveState { origin, path, member, shipper, ended, switch_requested, reporting, is_failing };
+        let (shipper, reporting) = (storage.shipper.clone(), Mutex::new(()));
+        let lease = shipper.lease.clone();
+        let state = ActiveState { origin, member, shipper, ended, switch_requested, reporting, is_failing };
         let active = Active { storage, lease, state: Arc::new(state) };
         // Each connection has its own thread, so that a hanging connection does not block renewals over the others.
         for connection in 0..active.state.member.log.renewal_connections() {
@@ -138,14 +94,14 @@ impl Active {
     }
 
     pub fn release(&self) -> io::Result<()> {
-        let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
+        let ActiveState { origin, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
         ended.store(true, Ordering::Release);
         let _reporting = reporting.lock();
         released.inspect_err(|_| self.state.save())?;
         member.report("ended", shipper.last().0);
         let (done, last) = shipper.copied();
-        mirror::save_end(path, done, Origin { last, ..*origin }, shipper.files())
+        mirror::save_end(&shipper.path, done, Origin { last, ..*origin }, shipper.files())
     }
 }
 
@@ -214,7 +170,7 @@ impl ActiveState {
     fn save(&self) {
         let (done, last) = self.shipper.copied();
         let origin = Origin { last, ..self.origin };
-        let _ = self.shipper.local(Position { done, origin, ..Position::default() }.write(&self.path));
+        let _ = self.shipper.local(Position { done, origin, ..Position::default() }.write(&self.shipper.path));
     }
 
     fn keep_small(&self) {
@@ -236,7 +192,7 @@ impl ActiveState {
                     saved = (end, Instant::now());
                 }
             }
-            self.shipper.complete_checksums(&self.path);
+            self.shipper.complete_checksums();
             let oldest = self.shipper.oldest_needed();
             if oldest > purged && self.member.log.purge(oldest).is_ok() {
                 (purged, merged) = (oldest, merged.max(oldest - 1));

@@ -11,10 +11,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, net::ToSocketAddrs, sync::Arc, time::Duration};
 
-use super::gateway::{ClusterId, Gateway};
+use super::gateway::{ClusterId, Gateway, Location};
 use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 use super::shipping::WINDOW;
-use crate::client::{ClientTlsFiles, Response, Security};
+use crate::client::{Response, Security};
 use crate::shared::base64::encode;
 use crate::shared::json::{Document, Part};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
@@ -25,7 +25,6 @@ const MAX_RENEWALS: usize = 3;
 const MAINTENANCE: Duration = Duration::from_secs(60);
 /// The maximum number of positions per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: usize = 1000;
-pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
     /// For concurrent appends and reads. All these connections prefer the same etcd server, because requests through
@@ -45,88 +44,20 @@ pub struct Etcd {
     note: LeafMutex<Vec<u8>>,
 }
 
-/// A parsed URL `etcd://[USER:PASSWORD@]HOST[:PORT],...[/NAME][?PARAMETER&...]`. The parameter `quota=BYTES` is
-/// always allowed. The scheme `etcds` uses TLS, and permits the parameters `ca=FILE`, `cert=FILE` and `key=FILE`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Location {
-    pub endpoints: Vec<String>,
-    pub name: String,
-    pub login: Option<(String, String)>,
-    /// The value of etcd's option `--quota-backend-bytes`.
-    pub quota: u64,
-    pub files: Option<ClientTlsFiles>,
-}
-
-impl Location {
-    pub fn parse(text: &str) -> Result<Location, String> {
-        let shown = without_login(text);
-        let invalid = || format!("invalid journal: {shown}; must be etcd://HOST[:PORT],.../NAME");
-        let (scheme, rest) = text.split_once("://").ok_or_else(invalid)?;
-        let mut files = match scheme {
-            "etcd" => None,
-            "etcds" if cfg!(feature = "tls") => Some(ClientTlsFiles::default()),
-            "etcds" => return Err("this program was built without TLS; build it with make TLS=1".to_owned()),
-            _ => return Err(invalid()),
-        };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = match hosts.rsplit_once('@') {
-            Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(invalid)?), hosts),
-            None => (None, hosts),
-        };
-        let mut quota = QUOTA;
-        for word in query.split('&').filter(|word| !word.is_empty()) {
-            match (word.split_once('='), &mut files) {
-                (Some(("quota", number)), _) => quota = number.parse().map_err(|_| invalid())?,
-                (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
-                (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
-                (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
-                // `word` can be part of a password that contains a question mark, so the message omits it.
-                _ if query.contains('@') => return Err(invalid()),
-                _ => return Err(format!("invalid journal: {shown}; unknown parameter {word}")),
-            }
-        }
-        if files.as_ref().is_some_and(|files| files.key.is_some() && files.certificate.is_none()) {
-            return Err(format!("invalid journal: {shown}; key requires cert"));
-        }
-        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        if hosts.split(',').any(str::is_empty) || !is_plain(name) {
-            return Err(invalid());
-        }
-        let with_port = |host: &str| match host.rsplit_once(':') {
-            Some((_, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host.to_owned(),
-            _ => format!("{host}:2379"),
-        };
-        let name = if name.is_empty() { "default" } else { name }.to_owned();
-        let login = login.map(|(user, password)| (user.to_owned(), password.to_owned()));
-        Ok(Location { endpoints: hosts.split(',').map(with_port).collect(), name, login, quota, files })
-    }
-}
-
-fn without_login(text: &str) -> String {
-    let Some((login, rest)) = text.rsplit_once('@') else { return text.to_owned() };
-    let scheme = login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
-    format!("{scheme}...@{rest}")
-}
-
 impl Etcd {
     /// Resolves host names, but does not connect. An error is a message about a TLS file.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
-        let starting_at = |first: usize, timeout| {
-            let (endpoints, login) = (location.endpoints.clone(), location.login.clone());
-            Mutex::new(Gateway::new(endpoints, security.clone(), login, timeout, cluster.clone(), first))
-        };
-        let gateway = |timeout| starting_at(0, timeout);
+        let gateway = |timeout, turn| Mutex::new(Gateway::new(location, &security, timeout, &cluster, turn));
         // A name that cannot be resolved yet may have several addresses.
         let count = |endpoint: &String| endpoint.to_socket_addrs().map_or(MAX_RENEWALS, Iterator::count);
         let servers: usize = location.endpoints.iter().map(count).sum();
         Ok(Etcd {
-            gateways: (0..WINDOW).map(|_| gateway(TIMEOUT)).collect(),
-            spare: gateway(TIMEOUT),
-            maintenance: gateway(MAINTENANCE),
-            renewals: (0..servers.min(MAX_RENEWALS)).map(|first| starting_at(first, TIMEOUT)).collect(),
+            gateways: (0..WINDOW).map(|_| gateway(TIMEOUT, 0)).collect(),
+            spare: gateway(TIMEOUT, 0),
+            maintenance: gateway(MAINTENANCE, 0),
+            renewals: (0..servers.min(MAX_RENEWALS)).map(|turn| gateway(TIMEOUT, turn)).collect(),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
             span: LeafMutex::new(1),
@@ -194,7 +125,7 @@ impl Etcd {
     fn check_servers(&self) {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
-        for _ in 0..spare.endpoints.len() {
+        for _ in 0..spare.location.endpoints.len() {
             // An unreachable server is checked when it first responds.
             let _ = spare.request("/v3/kv/range", &body);
             spare.leave();
@@ -417,7 +348,7 @@ impl SharedLog for Etcd {
         }
         let is_full = alarms.elements().len() > 0;
         let mut defragmented = Ok(());
-        for _ in 0..gateway.endpoints.len() {
+        for _ in 0..gateway.location.endpoints.len() {
             match self.defragment(&mut gateway, is_full) {
                 Ok(()) => gateway.leave(),
                 // The gateway now uses the next server. A later call defragments the failed server.
@@ -440,7 +371,9 @@ mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpListener;
 
+    use super::super::gateway::QUOTA;
     use super::*;
+    use crate::client::ClientTlsFiles;
 
     /// Returns the client of a server that sends the same response to all requests.
     fn answered_with(status: u16, text: impl Into<String>) -> Etcd {

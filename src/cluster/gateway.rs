@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::client::{connect_tcp, Exchange, Keep, Response, Security, Transport};
+use crate::client::{connect_tcp, ClientTlsFiles, Exchange, Keep, Response, Security, Transport};
 use crate::shared::json::{self, Document};
 use crate::shared::lock_order::LeafMutex;
 
@@ -15,15 +15,77 @@ const MAX_RESPONSE: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// The maximum number of connection attempts per server name, which can have several addresses.
 const ATTEMPTS: usize = 3;
+pub const QUOTA: u64 = 2 << 30;
 /// Long, because etcd's password hash is deliberately slow.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The standard library rejects a timeout of zero.
-const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// A parsed URL `etcd://[USER:PASSWORD@]HOST[:PORT],...[/NAME][?PARAMETER&...]`. The parameter `quota=BYTES` is
+/// always allowed. The scheme `etcds` uses TLS, and permits the parameters `ca=FILE`, `cert=FILE` and `key=FILE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Location {
+    pub endpoints: Vec<String>,
+    pub name: String,
+    pub login: Option<(String, String)>,
+    /// The value of etcd's option `--quota-backend-bytes`.
+    pub quota: u64,
+    pub files: Option<ClientTlsFiles>,
+}
+
+impl Location {
+    pub fn parse(text: &str) -> Result<Location, String> {
+        let shown = without_login(text);
+        let invalid = || format!("invalid journal: {shown}; must be etcd://HOST[:PORT],.../NAME");
+        let (scheme, rest) = text.split_once("://").ok_or_else(invalid)?;
+        let mut files = match scheme {
+            "etcd" => None,
+            "etcds" if cfg!(feature = "tls") => Some(ClientTlsFiles::default()),
+            "etcds" => return Err("this program was built without TLS; build it with make TLS=1".to_owned()),
+            _ => return Err(invalid()),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match hosts.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(invalid)?), hosts),
+            None => (None, hosts),
+        };
+        let mut quota = QUOTA;
+        for word in query.split('&').filter(|word| !word.is_empty()) {
+            match (word.split_once('='), &mut files) {
+                (Some(("quota", number)), _) => quota = number.parse().map_err(|_| invalid())?,
+                (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
+                (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
+                (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
+                // `word` can be part of a password that contains a question mark, so the message omits it.
+                _ if query.contains('@') => return Err(invalid()),
+                _ => return Err(format!("invalid journal: {shown}; unknown parameter {word}")),
+            }
+        }
+        if files.as_ref().is_some_and(|files| files.key.is_some() && files.certificate.is_none()) {
+            return Err(format!("invalid journal: {shown}; key requires cert"));
+        }
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        if hosts.split(',').any(str::is_empty) || !is_plain(name) {
+            return Err(invalid());
+        }
+        let with_port = |host: &str| match host.rsplit_once(':') {
+            Some((_, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host.to_owned(),
+            _ => format!("{host}:2379"),
+        };
+        let name = if name.is_empty() { "default" } else { name }.to_owned();
+        let login = login.map(|(user, password)| (user.to_owned(), password.to_owned()));
+        Ok(Location { endpoints: hosts.split(',').map(with_port).collect(), name, login, quota, files })
+    }
+}
+
+fn without_login(text: &str) -> String {
+    let Some((login, rest)) = text.rsplit_once('@') else { return text.to_owned() };
+    let scheme = login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+    format!("{scheme}...@{rest}")
+}
 
 pub struct Gateway {
-    pub endpoints: Vec<String>,
+    pub location: Location,
     security: Security,
-    login: Option<(String, String)>,
     token: Option<String>,
     timeout: Duration,
     /// Selects a server and, in each further round, the next one of the server's addresses.
@@ -34,16 +96,10 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Each endpoint is `HOST:PORT`. `timeout` limits the time from the start of a request to the end of its response.
-    pub fn new(
-        endpoints: Vec<String>,
-        security: Security,
-        login: Option<(String, String)>,
-        timeout: Duration,
-        cluster: Arc<ClusterId>,
-        turn: usize,
-    ) -> Gateway {
-        Gateway { endpoints, security, login, token: None, timeout, turn, connection: None, cluster, is_checked: false }
+    /// `timeout` limits the time from the start of a request to the end of its response.
+    pub fn new(at: &Location, security: &Security, timeout: Duration, id: &Arc<ClusterId>, turn: usize) -> Gateway {
+        let (location, security, cluster) = (at.clone(), security.clone(), id.clone());
+        Gateway { location, security, token: None, timeout, turn, connection: None, cluster, is_checked: false }
     }
 
     /// After an error, etcd may or may not have executed the request.
@@ -67,11 +123,11 @@ impl Gateway {
     }
 
     fn endpoint(&self) -> &str {
-        &self.endpoints[self.turn % self.endpoints.len()]
+        &self.location.endpoints[self.turn % self.location.endpoints.len()]
     }
 
     fn log_in(&mut self, end: Instant) -> io::Result<()> {
-        let (None, Some((user, password))) = (&self.token, &self.login) else { return Ok(()) };
+        let (None, Some((user, password))) = (&self.token, &self.location.login) else { return Ok(()) };
         let body = json::object(|members| {
             members.text("name", user.as_bytes());
             members.text("password", password.as_bytes());
@@ -108,7 +164,7 @@ impl Gateway {
             return Ok(stream);
         }
         self.is_checked = false;
-        for _ in 1..self.endpoints.len() * ATTEMPTS {
+        for _ in 1..self.location.endpoints.len() * ATTEMPTS {
             match self.connect(end) {
                 Err(_) if Instant::now() < end => self.leave(),
                 connected => return connected,
@@ -118,11 +174,12 @@ impl Gateway {
     }
 
     fn connect(&self, end: Instant) -> io::Result<Transport> {
-        let left = end.saturating_duration_since(Instant::now()).max(MIN_TIMEOUT);
+        // The standard library rejects a timeout of zero.
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let mut addresses: Vec<SocketAddr> = self.endpoint().to_socket_addrs()?.collect();
         // Name servers return the addresses in a random order.
         addresses.sort_unstable();
-        let round = self.turn / self.endpoints.len();
+        let round = self.turn / self.location.endpoints.len();
         let address = *addresses.get(round % addresses.len().max(1)).ok_or(ErrorKind::NotFound)?;
         self.security.secure(self.endpoint(), connect_tcp(address, CONNECT_TIMEOUT.min(left))?, left)
     }

@@ -18,9 +18,10 @@ mod status;
 
 pub use active::Active;
 pub use entry::{merge, EntryKind, Head, Operation};
-pub use etcd::{Etcd, Location};
+pub use etcd::Etcd;
 #[cfg(any(test, feature = "test-support"))]
 pub use fake_log::{Faults, MemoryLog};
+pub use gateway::Location;
 pub use mirror::{is_copying, leave_cluster, restore_aside};
 pub use node::{Node, Step};
 pub use relay::{Relay, Services, HTTP};

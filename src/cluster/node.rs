@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
-use super::active::{Active, Member, SAVE};
+use super::active::{Active, SAVE};
 use super::entry::{unfold, EntryKind, Head, STAGE};
 use super::mirror::{damaged, Mirror, Origin, Position};
 use super::relay::Services;
-use super::shared_log::{Entries, Fail, Seq, SharedLog, Tail};
+use super::shared_log::{Entries, Fail, Member, Seq, SharedLog, Tail};
 use super::shipping::{find, ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
-use crate::shared::role::{Lease, Moment, Role, RoleBoard};
+use crate::shared::role::{Moment, Role, RoleBoard};
 
 /// A standby may replace an active server that has shown no sign of life for this long.
 ///
@@ -26,7 +26,7 @@ const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 const SPREAD: u64 = 200;
 /// The additional time that a standby waits if an operator has requested that another server become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(100);
+pub const POLL: Duration = Duration::from_millis(100);
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
@@ -34,7 +34,7 @@ const MAX_READ: usize = 1024;
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
 /// Clock differences above this many milliseconds cause a warning. Heartbeats are up to a few tenths of a second late.
-const MAX_CLOCK_DIFFERENCE: u64 = 1000;
+pub const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 /// The clock difference is estimated from this many heartbeats, because a single heartbeat can be late.
 const BEATS: usize = 10;
 
@@ -334,14 +334,13 @@ impl Node {
         }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
         let head = Head { kind, epoch: self.tail.epoch, writer: self.member.id, number: self.tail.epoch };
-        let known = [journal_of(&self.tail), self.mirror.position.origin.journal];
-        let journal = known.into_iter().find(|journal| *journal != 0).unwrap_or(self.member.id);
-        let Member { name, address, services, .. } = &*self.member;
+        let Member { log, name, address, services, id, .. } = &*self.member;
+        let journal = Some(journal_of(&self.tail)).filter(|journal| *journal != 0).unwrap_or(*id);
         let note = format!("{name} {address} {journal:016x}{services}");
-        let lease = Arc::new(Lease::new(Moment::now() + LEASE));
-        let epoch = match self.member.log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
+        let sent = Moment::now();
+        let epoch = match log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
             Ok(epoch) => epoch,
-            Err(Fail::Unknown(error)) => match find(&*self.member.log, after + 1) {
+            Err(Fail::Unknown(error)) => match find(&**log, after + 1) {
                 Some(found) if found == head => self.tail.epoch + 1,
                 Some(_) => return Ok(Step::Standby(true)),
                 None => return Err(error),
@@ -356,26 +355,23 @@ impl Node {
         // If this server fails before it is active, another server must be able to claim the log first.
         self.max_silence = (self.max_silence + PRECEDENCE).min(5 * SILENCE);
         let origin = Origin { journal, epoch, last: Some((head.writer, head.number)) };
+        self.member.board.note(|figures| (figures.epoch, figures.entry) = (epoch, after + 1));
+        let copy = Position { done: after + 1, ..self.mirror.position.clone() };
+        let shipper = Arc::new(Shipper::new(&self.member, sent + LEASE, epoch, copy, self.path.clone()));
+        let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper });
         if !is_foreign {
             self.mirror.save_active(after + 1, origin)?;
         }
-        self.member.board.note(|figures| (figures.epoch, figures.entry) = (epoch, after + 1));
-        let head = Head { kind: EntryKind::Operations, epoch, writer: self.member.id, number: 0 };
-        let Position { created, checksums, .. } = self.mirror.position.clone();
-        let (log, board) = (self.member.log.clone(), self.member.board.clone());
-        let shipper = Arc::new(Shipper::new(log, lease, head, after + 1, (created, checksums), board));
-        let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
-        let (member, path) = (self.member.clone(), self.path.clone());
-        let active = Active::begin(member, shipper.clone(), storage.clone(), path, origin)?;
-        // Remove bodies for which the previous server wrote no record. A missing local file is not an error.
-        for name in shipper.files().0.keys().filter(|name| name.starts_with(STAGE)) {
-            let _ = storage.remove(name);
-        }
+        let active = Active::begin(self.member.clone(), storage.clone(), origin)?;
         if is_foreign {
             log::info!("journal: empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;
             // The import is complete, so the directory is a valid copy.
             self.mirror.save_active(after + 1, origin)?;
+        }
+        // Remove bodies for which the previous server wrote no record. A missing local file is not an error.
+        for name in self.mirror.position.created.keys().filter(|name| name.starts_with(STAGE)) {
+            let _ = storage.remove(name);
         }
         self.member.board.note(|figures| figures.role = Role::Active);
         Ok(Step::Active(active))

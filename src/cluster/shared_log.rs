@@ -1,6 +1,9 @@
-//! The interface to the shared log of a cluster, which has a total order of entries and one writer at a time.
+//! The interface to a cluster's shared log, which has a total order of entries and one writer, and a server's reports.
 
-use std::{fmt, io};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, io, sync::Arc};
+
+use crate::shared::role::RoleBoard;
 
 /// The position of an entry, counted from 1. 0 means the start of the log.
 pub type Seq = u64;
@@ -91,4 +94,42 @@ pub trait SharedLog: Send + Sync {
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     fn space(&self) -> io::Result<SharedSpace>;
     fn compact(&self) -> io::Result<()>;
+}
+
+pub struct Member {
+    pub log: Arc<dyn SharedLog>,
+    pub board: Arc<RoleBoard>,
+    pub name: String,
+    pub address: String,
+    /// Addresses for clients, by protocol: words like `http=HOST:PORT`, each preceded by a space.
+    pub services: String,
+    pub id: u64,
+    pub has_reported: AtomicBool,
+    pub is_space_hidden: AtomicBool,
+}
+
+impl Member {
+    pub fn report(&self, role: &str, entry: Seq) {
+        let Member { name, address, id, board, .. } = self;
+        let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
+        let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
+        let Ok(before) = self.log.publish(name, &state) else { return };
+        // After the first report, only another server with this name can have changed the state.
+        let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
+        if self.has_reported.swap(true, Ordering::Relaxed) && !is_own {
+            let other = before.split(' ').nth(2).unwrap_or_default();
+            log::error!("journal: the server at {other} is named {name} too; set different names (--node)");
+        }
+    }
+
+    pub fn query_space(&self) -> io::Result<SharedSpace> {
+        let space = self.log.space().inspect_err(|error| {
+            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+            if is_denied && !self.is_space_hidden.swap(true, Ordering::Relaxed) {
+                log::warn!("journal: cannot query the free space of etcd, so puts are not refused in time: {error}");
+            }
+        })?;
+        self.board.note(|figures| (figures.used, figures.quota) = (space.used, space.quota));
+        Ok(space)
+    }
 }

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use std::{io, path::Path, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 use super::entry::{is_binlog_file, note_created, operations, EntryKind, Head, Operation, PIECE, SMALL, STAGE};
-use super::mirror::Checksums;
-use super::shared_log::{Fail, Seq, SharedLog, SharedSpace};
+use super::mirror::{self, Checksums};
+use super::shared_log::{Epoch, Fail, Member, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
 use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
@@ -37,6 +37,7 @@ pub struct Shipper {
     /// Notified when an entry is accepted or the lease has ended.
     changed: Condvar,
     board: Arc<RoleBoard>,
+    pub path: PathBuf,
     /// `true` if the local copy lacks changes for which the disk had no space.
     is_incomplete: AtomicBool,
 }
@@ -101,19 +102,16 @@ impl Position {
 }
 
 impl Shipper {
-    pub fn new(
-        log: Arc<dyn SharedLog>,
-        lease: Arc<Lease>,
-        head: Head,
-        end: Seq,
-        (created, checksums): (BTreeMap<String, Seq>, Checksums),
-        board: Arc<RoleBoard>,
-    ) -> Shipper {
+    /// `copy` describes the local copy in the directory `path`, which ends with this server's claim.
+    pub fn new(member: &Member, until: Moment, epoch: Epoch, copy: mirror::Position, path: PathBuf) -> Shipper {
+        let (log, board, lease) = (member.log.clone(), member.board.clone(), Arc::new(Lease::new(until)));
+        let head = Head { kind: EntryKind::Operations, epoch, writer: member.id, number: 0 };
+        let mirror::Position { done: end, created, checksums, .. } = copy;
         let (kind, (last, unmerged, mergeable, ahead, sent)) = (EntryKind::Operations, Default::default());
         let position = Position { head, end, last, created, kind, unmerged, mergeable, ahead, sent };
         let queue = LeafMutex::new(Queue { checksums, ..Queue::default() });
         let (changed, is_incomplete) = Default::default();
-        Shipper { log, lease, queue, position: Mutex::new(position), changed, board, is_incomplete }
+        Shipper { log, lease, queue, position: Mutex::new(position), changed, board, path, is_incomplete }
     }
 
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
@@ -138,8 +136,8 @@ impl Shipper {
     }
 
     /// Computes missing checksums soon after the changes that require it, so that later damage is detected.
-    pub fn complete_checksums(&self, folder: &Path) {
-        self.queue.lock().checksums.complete(folder);
+    pub fn complete_checksums(&self) {
+        self.queue.lock().checksums.complete(&self.path);
     }
 
     pub fn oldest_needed(&self) -> Seq {
@@ -565,10 +563,12 @@ mod tests {
             claimed.ok().or_else(|| log.entries().first().map(|_| 1))
         });
         let epoch = claimed.expect("a log in memory");
-        let lease = Arc::new(Lease::new(Moment::now() + Duration::from_secs(3600)));
-        let head = Head { kind: EntryKind::Operations, epoch, ..head };
-        let shipper = Shipper::new(log.clone(), lease.clone(), head, 1, Default::default(), Arc::default());
-        (Arc::new(shipper), lease, log)
+        let (until, path) = (Moment::now() + Duration::from_secs(3600), PathBuf::new());
+        let (board, name, address, services, has_reported, is_space_hidden) = Default::default();
+        let member = Member { log: log.clone(), board, name, address, services, id: 1, has_reported, is_space_hidden };
+        let copy = mirror::Position { done: 1, ..mirror::Position::default() };
+        let shipper = Arc::new(Shipper::new(&member, until, epoch, copy, path));
+        (shipper.clone(), shipper.lease.clone(), log)
     }
 
     type Operate = fn(&ShippedFolder, &ShippedFile) -> io::Result<()>;

@@ -3,17 +3,17 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::etcd::{Etcd, Location};
-use super::shared_log::{Seq, SharedLog, SharedSpace, Tail};
+use super::etcd::Etcd;
+use super::gateway::Location;
+use super::node::{MAX_CLOCK_DIFFERENCE, POLL};
+use super::shared_log::{Entries, Seq, SharedLog, SharedSpace, Tail};
 
 /// The age in milliseconds above which a standby's copy or a server's report is outdated.
 const LATE: u64 = 10_000;
-const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 const BEAT: Duration = Duration::from_secs(2);
 const SAMPLE: usize = 16;
 /// The time within which a server must catch up before a switch. Standbys report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(100);
 
 /// Accepts `status URL`, `promote URL NAME` and `retire URL NAME`. An error is a one-line message.
 pub fn command(arguments: &[String]) -> Result<String, String> {
@@ -32,7 +32,6 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     done.map_err(|error| error.to_string())
 }
 
-#[derive(Default)]
 struct Report<'a> {
     role: &'a str,
     entry: Seq,
@@ -121,10 +120,7 @@ fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bo
 
 /// Estimates the size of the entries after `entry` up to `end`, in bytes, from the sizes of the first few entries.
 fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
-    if entry >= end {
-        return Ok(0);
-    }
-    let (entries, _) = log.read(entry + 1, SAMPLE)?;
+    let entries = if entry < end { log.read(entry + 1, SAMPLE)?.0 } else { Entries::new() };
     let Some((last, _)) = entries.last() else { return Ok(0) };
     let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
     // A merged entry has the position of the last entry that it replaces.
