@@ -11,6 +11,7 @@ mod cluster {
     mod engine;
     mod failover;
     mod member;
+    mod obstacles;
     mod program;
     mod requests;
     mod schedules;

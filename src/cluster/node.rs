@@ -334,17 +334,19 @@ impl Node {
         }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
         let head = Head { kind, epoch: self.tail.epoch, writer: self.member.id, number: self.tail.epoch };
-        let Member { log, name, address, services, id, .. } = &*self.member;
+        let Member { log, board, name, address, services, id, .. } = &*self.member;
         let journal = Some(journal_of(&self.tail)).filter(|journal| *journal != 0).unwrap_or(*id);
         let note = format!("{name} {address} {journal:016x}{services}");
-        let sent = Moment::now();
-        let epoch = match log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
+        let (mut sent, next) = (Moment::now(), self.tail.epoch + 1);
+        let mut claimed = log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b""));
+        if matches!(claimed, Err(Fail::Unknown(_))) && find(&**log, after + 1) == Some(head) {
+            // The response was lost, and the lease may have expired since the request, so start it with a renewal.
+            sent = Moment::now();
+            claimed = log.renew(0, next, board.queue_time()).map(|_| next);
+        }
+        let epoch = match claimed {
             Ok(epoch) => epoch,
-            Err(Fail::Unknown(error)) => match find(&**log, after + 1) {
-                Some(found) if found == head => self.tail.epoch + 1,
-                Some(_) => return Ok(Step::Standby(true)),
-                None => return Err(error),
-            },
+            Err(Fail::Unknown(error)) => return Err(error),
             Err(Fail::Full) => return self.free_space(),
             Err(_) => {
                 // The next poll shows whether another server has claimed the log or etcd has lost entries.
@@ -359,16 +361,14 @@ impl Node {
         let copy = Position { done: after + 1, ..self.mirror.position.clone() };
         let shipper = Arc::new(Shipper::new(&self.member, sent + LEASE, epoch, copy, self.path.clone()));
         let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper });
-        if !is_foreign {
-            self.mirror.save_active(after + 1, origin)?;
-        }
+        // Renewals must not wait for a slow disk. If a later step fails, dropping the `Active` ends the renewals.
         let active = Active::begin(self.member.clone(), storage.clone(), origin)?;
         if is_foreign {
             log::info!("journal: empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;
-            // The import is complete, so the directory is a valid copy.
-            self.mirror.save_active(after + 1, origin)?;
         }
+        // The directory is a valid copy, because an import, if any, is complete.
+        self.mirror.save_active(after + 1, origin)?;
         // Remove bodies for which the previous server wrote no record. A missing local file is not an error.
         for name in self.mirror.position.created.keys().filter(|name| name.starts_with(STAGE)) {
             let _ = storage.remove(name);

@@ -5,6 +5,7 @@
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -114,7 +115,7 @@ impl Member {
     }
 }
 
-/// The clocks of one server, which `clock_shim.rs` reads.
+/// The clocks and the disk of one server, which `clock_shim.rs` reads.
 pub struct Clocks {
     folder: Folder,
     shim: PathBuf,
@@ -124,7 +125,7 @@ impl Clocks {
     pub fn new() -> Clocks {
         let folder = Folder::new();
         let (file, shim) = (folder.file("clocks"), folder.file("shim.so"));
-        std::fs::write(file, [0; 16]).expect("a file");
+        std::fs::write(file, [0; 32]).expect("a file");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/clock_shim.rs");
         let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
         command.args(["--edition", "2021", "--crate-type", "cdylib", "-C", "panic=abort", "-o"]);
@@ -143,13 +144,18 @@ impl Clocks {
 
     /// Sets the offset of the wall clock, and the time for which the machine was suspended.
     pub fn set(&self, wall: Duration, suspended: Duration) {
-        let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
+        self.write(0, wall.as_nanos() as u64);
+        self.write(1, suspended.as_nanos() as u64);
+    }
+
+    /// Sets the duration of each sync of a file.
+    pub fn delay_syncs(&self, delay: Duration) {
+        self.write(2, delay.as_nanos() as u64);
+    }
+
+    fn write(&self, index: u64, number: u64) {
         // The file is overwritten in place, because the program has mapped it into memory.
-        OpenOptions::new()
-            .write(true)
-            .open(self.folder.file("clocks"))
-            .expect("a file")
-            .write_all(&bytes)
-            .expect("a write");
+        let file = OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file");
+        file.write_all_at(&number.to_ne_bytes(), index * 8).expect("a write");
     }
 }

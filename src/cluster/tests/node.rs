@@ -298,6 +298,15 @@ fn another_journal_follows_the_table() {
     check_all(Event::OtherJournal);
 }
 
+/// The timeout of the claim and the search for its entry can take longer than the lease.
+#[test]
+fn a_lost_response_to_a_claim_does_not_shorten_the_lease() {
+    let (log, place) = (MemoryLog::new(Faults { lost_answers: 255, ..Faults::default() }, 1), Place::new());
+    log.delay_answers(LEASE + POLL);
+    let active = activate(&mut place.node(&Arc::new(log), "a"));
+    assert_eq!((active.epoch(), active.lease.is_over()), (1, false));
+}
+
 /// If etcd is restored from a backup that lacks the last entries, the position must include these entries.
 #[test]
 fn the_position_is_saved_when_the_lease_ends() {
