@@ -101,7 +101,8 @@ impl Active {
         released.inspect_err(|_| self.state.save())?;
         member.report("ended", shipper.last().0);
         let (done, last) = shipper.copied();
-        mirror::save_end(&shipper.path, done, Origin { last, ..*origin }, shipper.files())
+        // If the disk has no space for the position, the copy stays marked and is made again.
+        mirror::save_end(&shipper.path, done, Origin { last, ..*origin }, shipper.files()).or_else(mirror::allow_full)
     }
 }
 

@@ -19,6 +19,8 @@ use crate::binlog::{is_no_space, Folder, Storage};
 const POSITION: &str = "journal.position";
 /// This file exists while the local server is active, and remains after a crash.
 const ACTIVE: &str = "journal.active";
+/// Replaces the file [`ACTIVE`] when the copy lacks changes for which the disk had no space.
+const INCOMPLETE: &str = "journal.incomplete";
 /// Contains the old copy, if any. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
 /// Contains the old copy while its files are being moved.
@@ -64,7 +66,8 @@ pub struct Mirror {
 impl Mirror {
     pub fn open(folder: &Path) -> io::Result<Mirror> {
         settle(folder)?;
-        let (is_stale, has_aside) = (folder.join(ACTIVE).exists(), folder.join(ASIDE).exists());
+        let exists = |name| folder.join(name).exists();
+        let (is_stale, has_aside) = (exists(ACTIVE) || exists(INCOMPLETE), exists(ASIDE));
         let mut mirror = Mirror { folder: folder.into(), is_stale, has_aside, has_stages: true, ..Mirror::default() };
         match fs::read_to_string(mirror.folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
             // If the saved position is 0, existing binlog files are from an interrupted copy.
@@ -95,14 +98,14 @@ impl Mirror {
         if !self.has_aside {
             let moving = self.folder.join(MOVING);
             fs::create_dir(&moving)?;
-            for name in binlog_files(&self.folder)?.iter().map(String::as_str).chain([POSITION, ACTIVE]) {
+            for name in binlog_files(&self.folder)?.iter().map(String::as_str).chain([POSITION, ACTIVE, INCOMPLETE]) {
                 allow_missing(fs::rename(self.folder.join(name), moving.join(name)))?;
             }
             File::open(&moving)?.sync_all()?;
             fs::rename(moving, self.folder.join(ASIDE))?;
             self.has_aside = true;
         }
-        for name in binlog_files(&self.folder)?.iter().map(String::as_str).chain([ACTIVE]) {
+        for name in binlog_files(&self.folder)?.iter().map(String::as_str).chain([ACTIVE, INCOMPLETE]) {
             allow_missing(fs::remove_file(self.folder.join(name)))?;
         }
         self.position = Position { origin: Origin { last: None, ..self.position.origin }, ..Position::default() };
@@ -261,9 +264,15 @@ pub fn restore_aside(folder: &Path) -> io::Result<()> {
     settle(folder)
 }
 
-/// Returns `true` if the directory may contain only part of a copy, because the journal is being copied again.
+/// Returns `true` if the copy may be incomplete, because it is being made again or the disk was full.
 pub fn is_copying(folder: &Path) -> bool {
-    [MOVING, ASIDE].iter().any(|name| folder.join(name).exists())
+    [MOVING, ASIDE, INCOMPLETE].iter().any(|name| folder.join(name).exists())
+}
+
+/// Records that the active server's copy lacks changes. Needs no space, because no file is created.
+pub fn mark_incomplete(folder: &Path) -> io::Result<()> {
+    fs::rename(folder.join(ACTIVE), folder.join(INCOMPLETE))?;
+    File::open(folder)?.sync_all()
 }
 
 /// Moves files back, or deletes files, if moving or deleting the old copy was interrupted.
@@ -290,7 +299,7 @@ fn binlog_files(folder: &Path) -> io::Result<Vec<String>> {
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     allow_missing(fs::remove_dir_all(folder.join(DROPPED)))?;
     let mut known = files(folder)?;
-    known.retain(|name| [POSITION, ACTIVE, STAGE].iter().any(|known| name.starts_with(known)));
+    known.retain(|name| [POSITION, ACTIVE, INCOMPLETE, STAGE].iter().any(|known| name.starts_with(known)));
     if !known.is_empty() {
         log::info!("{}: using this binlog without the journal", folder.display());
         for name in known {
@@ -315,6 +324,10 @@ pub fn save_end(folder: &Path, done: Seq, origin: Origin, files: (BTreeMap<Strin
 
 pub fn damaged(seq: Seq) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged"))
+}
+
+pub fn allow_full(error: io::Error) -> io::Result<()> {
+    Some(error).filter(|error| !is_no_space(error)).map_or(Ok(()), Err)
 }
 
 fn allow_missing(done: io::Result<()>) -> io::Result<()> {

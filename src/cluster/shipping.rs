@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{io, path::PathBuf, sync::Arc};
 
 use super::entry::{is_binlog_file, note_created, operations, EntryKind, Head, Operation, PIECE, SMALL, STAGE};
-use super::mirror::{self, Checksums};
+use super::mirror::{self, mark_incomplete, Checksums};
 use super::shared_log::{Epoch, Fail, Member, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
@@ -334,7 +334,10 @@ impl Shipper {
     /// Ignores a lack of space: the shared log stores the change, and a copy that lacks it is never used.
     fn local_change(&self, result: io::Result<()>) -> io::Result<()> {
         let Some(error) = result.as_ref().err().filter(|error| is_no_space(error)) else { return self.local(result) };
-        if !self.is_incomplete.swap(true, Ordering::AcqRel) {
+        if !self.is_incomplete.load(Ordering::Acquire) {
+            // The change is appended, and therefore confirmed, only when the copy is marked.
+            let _ = self.local(mark_incomplete(&self.path));
+            self.is_incomplete.store(true, Ordering::Release);
             log::error!("journal: the local copy is incomplete: {error}; only etcd has all changes");
         }
         Ok(())

@@ -66,7 +66,7 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result {
 pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     let (from, to) = (Path::new(&call.operands[0]), Path::new(&call.operands[1]));
     fs::read_dir(from).map_err(at(from))?;
-    let complete = || if is_copying(from) { Err(at(from)("the journal is being copied; try later")) } else { Ok(()) };
+    let complete = || if is_copying(from) { Err(at(from)("the copy of the journal is incomplete")) } else { Ok(()) };
     complete()?;
     match DirBuilder::new().mode(0o700).create(to) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {

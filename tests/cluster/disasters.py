@@ -24,7 +24,9 @@ def best_copy(world):
         place = place if os.path.exists(place) else node.folder
         with open(os.path.join(place, "journal.position")) as file:
             entry, origin = int(file.readline()), file.readline().split()
-        return int(origin[origin.index("epoch") + 1]), os.path.exists(os.path.join(place, "journal.active")), entry
+        is_complete = entry > 0 and not os.path.exists(os.path.join(place, "journal.incomplete"))
+        was_active = os.path.exists(os.path.join(place, "journal.active"))
+        return is_complete, int(origin[origin.index("epoch") + 1]), was_active, entry
     return max(world.nodes, key=rank)
 
 

@@ -467,7 +467,9 @@ fn best_copy(members: &[Member]) -> PathBuf {
         let entry: u64 = lines.next().expect("a line").parse().expect("an entry");
         let words: Vec<&str> = lines.next().expect("a line").split(' ').collect();
         let epoch = words.iter().position(|word| *word == "epoch").expect("an epoch") + 1;
-        ((words[epoch].parse::<u64>().expect("an epoch"), place.join("journal.active").exists(), entry), jobs)
+        let is_complete = entry > 0 && !place.join("journal.incomplete").exists();
+        let epoch: u64 = words[epoch].parse().expect("an epoch");
+        ((is_complete, epoch, place.join("journal.active").exists(), entry), jobs)
     });
     copies.max().expect("a server").1
 }

@@ -56,16 +56,16 @@ fn beside<R>(daemon: &Daemon, kept: &AtomicU64, work: impl FnOnce() -> R) -> R {
 }
 
 #[test]
-fn an_incomplete_copy_of_a_standby_is_not_backed_up() {
+fn an_incomplete_copy_of_a_journal_is_not_backed_up() {
     let home = Home::new();
     let daemon = home.start(&["-f0"]);
     daemon.client().put(b"x", 0, 0, 60).expect("a job");
     stop(daemon);
-    for name in ["journal.moving", "journal.aside"] {
+    for name in ["journal.moving", "journal.aside", "journal.incomplete"] {
         let copy = home.beside("copy");
         fs::create_dir(home.path().join(name)).expect("a directory");
         let ended = run(&["backup", home.name(), text(&copy)]);
-        assert!(ended.code == 2 && ended.err.contains("the journal is being copied"), "{ended:?}");
+        assert!(ended.code == 2 && ended.err.contains("the copy of the journal is incomplete"), "{ended:?}");
         assert!(!copy.exists());
         if name == "journal.aside" {
             // The directory contains a first copy, so there is no earlier one.

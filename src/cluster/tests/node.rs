@@ -219,6 +219,7 @@ fn check_active(event: Event) {
             symlink("/dev/full", place.file(SEGMENT)).expect("a link");
             write(&active, 100).expect("etcd stores the change");
             assert!(!active.lease.is_over());
+            assert!(is_copying(&place.0) && !place.file("journal.active").exists());
             fs::rename(place.file("elsewhere"), place.file(SEGMENT)).expect("a segment");
             let other = Place::new();
             follow(&mut other.node(&log, "b"), &log);
@@ -230,6 +231,7 @@ fn check_active(event: Event) {
             fs::remove_file(place.file("journal.position.new")).expect("a link");
             let taken = activate(&mut place.node(&log, "a"));
             assert!(place.segments()[SEGMENT][100..].starts_with(b"promised"));
+            assert!(!is_copying(&place.0) && place.file("journal.active").exists());
             drop(taken);
         }
     }
@@ -296,6 +298,22 @@ fn a_full_disk_follows_the_table() {
 #[test]
 fn another_journal_follows_the_table() {
     check_all(Event::OtherJournal);
+}
+
+/// On a full disk with copy-on-write, not even the old position can be overwritten.
+#[test]
+fn a_copy_is_marked_as_incomplete_if_its_position_cannot_be_saved() {
+    let (log, place) = (memory(), Place::new());
+    let active = begin(&log, &place, "z");
+    place.fill();
+    fs::rename(place.file("journal.position"), place.file("kept")).expect("a position");
+    symlink("/dev/full", place.file("journal.position")).expect("a link");
+    fs::rename(place.file(SEGMENT), place.file("elsewhere")).expect("a segment");
+    symlink("/dev/full", place.file(SEGMENT)).expect("a link");
+    write(&active, 100).expect("etcd stores the change");
+    fs::rename(place.file("elsewhere"), place.file(SEGMENT)).expect("a segment");
+    assert!(is_copying(&place.0), "the copy must not be used");
+    active.release().expect("a release");
 }
 
 /// The timeout of the claim and the search for its entry can take longer than the lease.
