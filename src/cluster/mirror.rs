@@ -219,9 +219,14 @@ impl Mirror {
         Ok(self.dirty.get(name))
     }
 
-    pub fn save(&mut self) -> io::Result<()> {
+    pub fn sync(&mut self) -> io::Result<()> {
         self.dirty.values().try_for_each(File::sync_all)?;
         self.dirty.clear();
+        Ok(())
+    }
+
+    pub fn save(&mut self) -> io::Result<()> {
+        self.sync()?;
         self.position.checksums.complete(&self.folder);
         self.position.write(&self.folder)?;
         if std::mem::take(&mut self.has_stages) {
@@ -233,11 +238,16 @@ impl Mirror {
         Ok(())
     }
 
-    /// Records that the local server has claimed the journal `origin` with the entry `seq`.
+    /// Records that the local server has claimed the journal `origin` with the entry `seq`. On a full disk, marks the
+    /// copy as incomplete if this position cannot be saved: the old position does not show how recent the copy is.
     pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
-        self.save()?;
-        File::create(self.folder.join(ACTIVE))?.sync_all()?;
+        let name = self.save().map(|()| ACTIVE).or_else(|error| allow_full(error).map(|()| INCOMPLETE))?;
+        let (position, mark) = (self.folder.join(POSITION), self.folder.join(name));
+        // The mark may already be another name of the position, so it must not be truncated.
+        let created = File::options().append(true).create(true).open(&mark).and_then(|file| file.sync_all());
+        // A full disk may have no space for a new file, but for another name of an existing file.
+        created.or_else(|error| allow_full(error).and_then(|()| fs::hard_link(position, mark)))?;
         File::open(&self.folder)?.sync_all()
     }
 }

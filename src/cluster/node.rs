@@ -8,7 +8,7 @@ use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
 use super::active::{Active, SAVE};
 use super::entry::{unfold, EntryKind, Head, STAGE};
-use super::mirror::{damaged, Mirror, Origin, Position};
+use super::mirror::{allow_full, damaged, Mirror, Origin, Position};
 use super::relay::Services;
 use super::shared_log::{Entries, Fail, Member, Seq, SharedLog, Tail};
 use super::shipping::{find, ShippedFolder, Shipper, LEASE};
@@ -330,7 +330,8 @@ impl Node {
         if is_foreign {
             self.check_space()?;
         } else {
-            self.mirror.save()?;
+            self.mirror.sync()?;
+            self.mirror.save().or_else(allow_full)?;
         }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
         let head = Head { kind, epoch: self.tail.epoch, writer: self.member.id, number: self.tail.epoch };

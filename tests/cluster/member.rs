@@ -12,6 +12,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use nix::errno::Errno;
+
 use super::daemon::{command, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
 
@@ -151,6 +153,11 @@ impl Clocks {
     /// Sets the duration of each sync of a file.
     pub fn delay_syncs(&self, delay: Duration) {
         self.write(2, delay.as_nanos() as u64);
+    }
+
+    /// Makes the creation of each file fail.
+    pub fn refuse_files(&self, error: Errno) {
+        self.write(3, error as u64);
     }
 
     fn write(&self, index: u64, number: u64) {

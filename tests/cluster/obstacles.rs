@@ -1,12 +1,14 @@
 //! Tests, with the real program, obstacles that must not prevent a takeover.
 //!
-//! Owns slow disks.
+//! Owns slow disks and disks without space for new files.
 
 use std::time::Duration;
 
-use super::daemon::can_preload;
+use nix::errno::Errno;
+
+use super::daemon::{can_preload, wait_until, Signal};
 use super::engine::Served;
-use super::member::Clocks;
+use super::member::{Clocks, Member};
 
 /// A takeover takes longer than a lease, because it syncs several files.
 #[test]
@@ -20,4 +22,24 @@ fn a_server_with_a_slow_disk_becomes_active() {
     member.daemon.wait_log("active as a, epoch ");
     member.wait_active();
     assert_eq!(member.figure("epoch"), "1", "{}", member.daemon.log());
+}
+
+#[test]
+fn a_standby_whose_disk_has_no_space_for_new_files_takes_over() {
+    if !can_preload() {
+        return;
+    }
+    let (served, clocks) = (Served::start(), Clocks::new());
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let id = first.client().put(b"x", 0, 0, 60).expect("a job");
+    let second = clocks.start(&served, "b");
+    let held = first.figure("journal-entry");
+    wait_until("b has caught up", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
+    clocks.refuse_files(Errno::ENOSPC);
+    first.daemon.signal(Signal::SIGKILL);
+    second.wait_active();
+    assert_eq!(second.figure("epoch"), "2", "{}", second.daemon.log());
+    assert!(second.folder.file("jobs").join("journal.active").exists());
+    second.client().delete(id).expect("the job");
 }

@@ -303,17 +303,37 @@ fn another_journal_follows_the_table() {
 /// On a full disk with copy-on-write, not even the old position can be overwritten.
 #[test]
 fn a_copy_is_marked_as_incomplete_if_its_position_cannot_be_saved() {
-    let (log, place) = (memory(), Place::new());
-    let active = begin(&log, &place, "z");
-    place.fill();
-    fs::rename(place.file("journal.position"), place.file("kept")).expect("a position");
-    symlink("/dev/full", place.file("journal.position")).expect("a link");
-    fs::rename(place.file(SEGMENT), place.file("elsewhere")).expect("a segment");
-    symlink("/dev/full", place.file(SEGMENT)).expect("a link");
+    let (log, first, second) = (memory(), Place::new(), Place::new());
+    let active = begin(&log, &first, "z");
+    let mut node = second.node(&log, "a");
+    follow(&mut node, &log);
+    for place in [&first, &second] {
+        place.fill();
+        fs::rename(place.file("journal.position"), place.file("kept")).expect("a position");
+        symlink("/dev/full", place.file("journal.position")).expect("a link");
+    }
+    fs::rename(first.file(SEGMENT), first.file("elsewhere")).expect("a segment");
+    symlink("/dev/full", first.file(SEGMENT)).expect("a link");
     write(&active, 100).expect("etcd stores the change");
-    fs::rename(place.file("elsewhere"), place.file(SEGMENT)).expect("a segment");
-    assert!(is_copying(&place.0), "the copy must not be used");
+    fs::rename(first.file("elsewhere"), first.file(SEGMENT)).expect("a segment");
+    assert!(is_copying(&first.0), "the copy must not be used");
     active.release().expect("a release");
+    drop(active);
+    let taken = activate(&mut node);
+    assert_eq!(taken.epoch(), 2);
+    assert!(is_copying(&second.0), "the position does not identify the last active server");
+    write(&taken, 200).expect("an active server");
+    drop((taken, node));
+    // When the disks have space again, both servers make their copies again.
+    for (place, name) in [(&first, "z"), (&second, "a")] {
+        fs::remove_file(place.file("journal.position.new")).expect("a link");
+        fs::rename(place.file("kept"), place.file("journal.position")).expect("a position");
+        let taken = activate(&mut place.node(&log, name));
+        let segment = &place.segments()[SEGMENT];
+        assert!(segment[100..].starts_with(b"promised") && segment[200..].starts_with(b"promised"));
+        assert!(!is_copying(&place.0));
+        drop(taken);
+    }
 }
 
 /// The timeout of the claim and the search for its entry can take longer than the lease.
