@@ -56,24 +56,18 @@ pub fn stand_by(
             }
             return Ok(None);
         }
-        match node.poll() {
-            Ok(Step::Standby(more)) => {
-                follower.note(&node);
-                if !more {
-                    std::thread::sleep(node.pause());
-                }
-            }
-            Ok(Step::Active(active)) => {
-                // Free the addresses on which the server will listen.
-                drop((follower, status));
-                log::info!("active as {}, epoch {}", cluster.node, active.epoch());
-                systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
-                return Ok(Some(active));
-            }
-            Err(error) => {
-                follower.report(&error);
-                std::thread::sleep(node.pause());
-            }
+        let step = node.poll();
+        if let Ok(Step::Active(active)) = step {
+            // Free the addresses on which the server will listen.
+            drop((follower, status));
+            log::info!("active as {}, epoch {}", cluster.node, active.epoch());
+            systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
+            return Ok(Some(active));
+        }
+        // A failed poll may still have found another active server.
+        follower.note(&node, step.as_ref().err());
+        if !matches!(step, Ok(Step::Standby(true))) {
+            std::thread::sleep(node.pause());
         }
     }
 }
@@ -86,9 +80,14 @@ struct Follower {
 }
 
 impl Follower {
-    fn note(&mut self, node: &Node) {
-        if !std::mem::take(&mut self.problems).is_empty() {
-            log::info!("journal: it answers again");
+    fn note(&mut self, node: &Node, error: Option<&io::Error>) {
+        match error {
+            Some(error) if !self.problems.contains(&error.kind()) => {
+                self.problems.push(error.kind());
+                log::warn!("journal: {error}");
+            }
+            None if !std::mem::take(&mut self.problems).is_empty() => log::info!("journal: it answers again"),
+            _ => {}
         }
         if node.tail.epoch == self.epoch {
             return;
@@ -99,13 +98,6 @@ impl Follower {
         self.relay.iter().for_each(|relay| relay.point_to(targets.clone()));
         log::info!("journal: {name} at {address} is the active server, epoch {}", self.epoch);
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
-    }
-
-    fn report(&mut self, error: &io::Error) {
-        if !self.problems.contains(&error.kind()) {
-            self.problems.push(error.kind());
-            log::warn!("journal: {error}");
-        }
     }
 }
 

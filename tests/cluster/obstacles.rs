@@ -1,12 +1,12 @@
-//! Tests, with the real program, obstacles that must not prevent a takeover.
+//! Tests, with the real program, obstacles that must not prevent a takeover or the forwarding of clients.
 //!
-//! Owns slow disks and disks without space for new files.
+//! Owns slow disks, disks without space for new files, and relays that cannot make a copy.
 
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::daemon::{can_preload, wait_until, Signal};
+use super::daemon::{can_preload, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
 use super::member::{Clocks, Member};
 
@@ -42,4 +42,21 @@ fn a_standby_whose_disk_has_no_space_for_new_files_takes_over() {
     assert_eq!(second.figure("epoch"), "2", "{}", second.daemon.log());
     assert!(second.folder.file("jobs").join("journal.active").exists());
     second.client().delete(id).expect("the job");
+}
+
+#[test]
+fn a_relay_without_a_copy_forwards_clients_to_the_active_server() {
+    let folder = Folder::new();
+    let path = folder.file("jobs");
+    let alone = Daemon::start(&["-b", path.to_str().expect("a UTF-8 path")]);
+    alone.client().put(b"x", 0, 0, 60).expect("a job");
+    alone.signal(Signal::SIGTERM);
+    assert_eq!(alone.wait(PATIENCE), 0);
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let second = Member::start_in(&served, "b", &["--relay"], folder);
+    second.daemon.wait_log("is not of this journal");
+    second.daemon.wait_log("a at ");
+    assert_eq!(second.figure("pid"), first.daemon.pid().to_string());
 }
