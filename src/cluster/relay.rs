@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, sync::Arc, thread::JoinHandle};
@@ -22,7 +23,8 @@ pub type Services = BTreeMap<String, String>;
 
 pub struct Relay {
     shared: Arc<Shared>,
-    listening: Vec<(SocketAddr, JoinHandle<()>)>,
+    /// Each listening socket and its thread. The standard library shuts down only sockets of the type `TcpStream`.
+    listening: Vec<(TcpStream, JoinHandle<()>)>,
 }
 
 #[derive(Default)]
@@ -51,10 +53,11 @@ impl Relay {
         for (protocol, address) in addresses {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
             let listener = TcpListener::bind(address).map_err(named)?;
-            let (address, shared, protocol) = (listener.local_addr()?, shared.clone(), protocol.clone());
-            shared.state.lock().listening.push(address);
+            let (shared, protocol) = (shared.clone(), protocol.clone());
+            shared.state.lock().listening.push(listener.local_addr()?);
+            let socket = TcpStream::from(OwnedFd::from(listener.try_clone()?));
             let run = move || shared.listen(&listener, &protocol);
-            relay.listening.push((address, std::thread::Builder::new().name("relay".to_owned()).spawn(run)?));
+            relay.listening.push((socket, std::thread::Builder::new().name("relay".to_owned()).spawn(run)?));
         }
         Ok(relay)
     }
@@ -71,9 +74,10 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
-        for (address, thread) in self.listening.drain(..) {
-            // This connection unblocks the `accept` call.
-            let _ = TcpStream::connect_timeout(&address, CONNECT);
+        for (socket, thread) in self.listening.drain(..) {
+            // Unblocks the `accept` call. On macOS, the shutdown fails, but a connection unblocks the call.
+            let connect = |_| TcpStream::connect_timeout(&socket.local_addr()?, CONNECT).map(drop);
+            let _ = socket.shutdown(Shutdown::Both).or_else(connect);
             let _ = thread.join();
         }
         self.shared.state.lock().close();
@@ -196,7 +200,7 @@ mod tests {
     fn relay(protocol: &str, max_clients: usize, own: Option<SocketAddr>) -> (Relay, SocketAddr) {
         let relay =
             Relay::start(&[(protocol.to_owned(), "127.0.0.1:0".to_owned())], max_clients, own).expect("a relay");
-        let address = relay.listening[0].0;
+        let address = relay.shared.state.lock().listening[0];
         (relay, address)
     }
 
@@ -253,7 +257,7 @@ mod tests {
             ("127.0.0.1:0", "0.0.0.0"),
         ] {
             let relay = Relay::start(&[("workq".to_owned(), listen.to_owned())], 9, None).expect("a relay");
-            let port = relay.listening[0].0.port();
+            let port = relay.shared.state.lock().listening[0].port();
             relay.point_to(Services::from([("workq".to_owned(), format!("{target}:{port}"))]));
             let client = TcpStream::connect(("127.0.0.1", port)).expect("a relay");
             client.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");

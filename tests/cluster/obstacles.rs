@@ -1,14 +1,16 @@
 //! Tests, with the real program, obstacles that must not prevent a takeover or the forwarding of clients.
 //!
-//! Owns slow disks, disks without space for new files, and relays that cannot make a copy.
+//! Owns slow disks, disks without space for new files, and relays that cannot make a copy or reach themselves.
 
+use std::net::TcpListener;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::daemon::{can_preload, wait_until, Daemon, Folder, Signal, PATIENCE};
+use super::daemon::{can_preload, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
-use super::member::{Clocks, Member};
+use super::member::{free_address, Clocks, Member};
 
 /// A takeover takes longer than a lease, because it syncs several files.
 #[test]
@@ -59,4 +61,22 @@ fn a_relay_without_a_copy_forwards_clients_to_the_active_server() {
     second.daemon.wait_log("is not of this journal");
     second.daemon.wait_log("a at ");
     assert_eq!(second.figure("pid"), first.daemon.pid().to_string());
+}
+
+/// In a new network namespace, the loopback interface is down.
+#[test]
+fn a_relay_that_cannot_connect_to_itself_stops() {
+    if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success()) {
+        println!("skipped: no permission to create a network namespace");
+        return;
+    }
+    let (listener, folder) = (TcpListener::bind(free_address()).expect("a port"), Folder::new());
+    let jobs = folder.file("jobs").to_string_lossy().into_owned();
+    let options = ["--journal", "etcd://127.0.0.1:1/q", "--node", "a", "--relay", "-l", "0.0.0.0:11300", "-b", &jobs];
+    // The test cannot connect to the server, so the daemon gets an address of the test.
+    let address = listener.local_addr().expect("an address");
+    let daemon = Daemon::spawn_at(shell("exec unshare -n \"$0\" \"$@\"", &options), address);
+    daemon.wait_log("standing by as a");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(Duration::from_secs(60)), 0);
 }
