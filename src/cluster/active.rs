@@ -44,8 +44,7 @@ struct ActiveState {
 impl Active {
     pub fn begin(member: Arc<Member>, storage: Arc<ShippedFolder>, origin: Origin) -> io::Result<Active> {
         let (ended, switch_requested, is_failing) = Default::default();
-        let (shipper, reporting) = (storage.shipper.clone(), Mutex::new(()));
-        let lease = shipper.lease.clone();
+        let (lease, shipper, reporting) = (storage.shipper.lease.clone(), storage.shipper.clone(), Mutex::new(()));
         let state = ActiveState { origin, member, shipper, ended, switch_requested, reporting, is_failing };
         let active = Active { storage, lease, state: Arc::new(state) };
         // Each connection has its own thread, so that a hanging connection does not block renewals over the others.

@@ -80,6 +80,11 @@ impl Etcd {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
     }
 
+    /// After etcd was wiped, another server's claim can have the same epoch. Appends omit this comparison to be small.
+    fn is_own(&self) -> String {
+        format!(r#"{{"key":"{}","target":"VALUE","value":"{}"}}"#, self.key("epoch"), encode(&self.note.lock()))
+    }
+
     fn is_free(&self, seq: Seq) -> String {
         format!(r#"{{"key":"{}"}}"#, self.entry_key(seq))
     }
@@ -151,8 +156,9 @@ impl Etcd {
         is_valid.then_some((entries, tail)).ok_or_else(invalid)
     }
 
-    fn delete(&self, range: &str) -> io::Result<()> {
-        self.spare.lock().request("/v3/kv/deleterange", range).and_then(done).map(drop)
+    /// Deletes the keys from `key` to `end`, excluding `end`. If `end` is empty, deletes only `key`.
+    fn delete(&self, key: &str, end: &str) -> String {
+        format!(r#"{{"request_delete_range":{{"key":"{key}","range_end":"{end}"}}}}"#)
     }
 
     /// Defragments the server if etcd is full, or if much of the server's space is unused.
@@ -215,7 +221,7 @@ impl SharedLog for Etcd {
             compare.push(self.exists(after));
         }
         note.clone_into(&mut self.note.lock());
-        let wanted = format!(r#"{{"request_delete_range":{{"key":"{}"}}}}"#, self.key("wanted"));
+        let wanted = self.delete(&self.key("wanted"), "");
         let then = [self.put(&self.key("epoch"), note), self.put(&self.entry_key(after + 1), entry), wanted];
         self.transact(self.any(), &compare, &then)?.map(|_| known + 1).ok_or(Fail::Conflict)
     }
@@ -255,10 +261,7 @@ impl SharedLog for Etcd {
     }
 
     fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
-        // After etcd was wiped, another server's claim can have the same epoch.
-        let (key, note) = (self.key("epoch"), encode(&self.note.lock()));
-        let is_own = format!(r#"{{"key":"{key}","target":"VALUE","value":"{note}"}}"#);
-        let compare = [self.is_epoch(epoch), is_own];
+        let compare = [self.is_epoch(epoch), self.is_own()];
         let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), self.get("wanted")];
         let response = self.transact(self.renewals[connection].lock(), &compare, &then)?.ok_or(Fail::Fenced)?;
         Ok(pairs(&Document::read(&response), 1).at(0).get("value").bytes())
@@ -288,7 +291,7 @@ impl SharedLog for Etcd {
     }
 
     fn retire(&self, node: &str) -> io::Result<()> {
-        self.delete(&format!(r#"{{"key":"{}"}}"#, self.key(&format!("nodes/{node}"))))
+        self.execute(self.spare.lock(), &[self.delete(&self.key(&format!("nodes/{node}")), "")]).map(drop)
     }
 
     fn purge(&self, below: Seq) -> io::Result<()> {
@@ -297,17 +300,17 @@ impl SharedLog for Etcd {
         let response = self.spare.lock().request("/v3/kv/range", &body).and_then(done)?;
         let first = Document::read(&response.body).get("kvs").elements().next().map(|pair| seq_of(&pair));
         for from in (first.unwrap_or(Ok(below))?..below).step_by(BATCH) {
-            let end = self.entry_key(below.min(from + BATCH as Seq));
-            self.delete(&format!(r#"{{"key":"{}","range_end":"{end}"}}"#, self.entry_key(from)))?;
+            let (from, end) = (self.entry_key(from), self.entry_key(below.min(from + BATCH as Seq)));
+            let done = self.transact(self.spare.lock(), &[self.is_own()], &[self.delete(&from, &end)]);
+            done.map_err(error_of)?.ok_or_else(|| error_of(Fail::Fenced))?;
         }
         Ok(())
     }
 
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail> {
         let (first, last) = (self.entry_key(merged.first), self.entry_key(merged.last));
-        let delete = format!(r#"{{"request_delete_range":{{"key":"{first}","range_end":"{last}"}}}}"#);
-        let compare = [self.is_epoch(epoch), self.exists(merged.last)];
-        let then = [self.put(&last, &merged.entry), delete];
+        let compare = [self.is_epoch(epoch), self.is_own(), self.exists(merged.last)];
+        let then = [self.put(&last, &merged.entry), self.delete(&first, &last)];
         self.transact(self.spare.lock(), &compare, &then)?.map(drop).ok_or(Fail::Conflict)
     }
 

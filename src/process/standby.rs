@@ -161,9 +161,7 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
         let host = advertise.and_then(|advertise| advertise.rsplit_once(':')).map_or(host, |(host, _)| host);
         services.entry(protocol).or_insert(format!("{host}:{port}"));
     }
-    if let Some(advertise) = advertise {
-        services.insert(Wire::Beanstalk.name().to_owned(), advertise.to_owned());
-    }
+    services.extend(advertise.map(|advertise| (Wire::Beanstalk.name().to_owned(), advertise.to_owned())));
     services
 }
 

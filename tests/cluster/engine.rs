@@ -233,7 +233,6 @@ impl Engine {
                 self.requested_paths.push(path.to_owned());
                 match path {
                     "/v3/auth/authenticate" => self.log_in(text(request, "name"), text(request, "password")),
-                    "/v3/kv/deleterange" => Ok(self.delete(request)),
                     "/v3/maintenance/status" => {
                         let (size, used): (u64, u64) =
                             if self.is_full { (1 << 31, 1 << 31) } else { (100_000, 50_000) };

@@ -2,7 +2,7 @@
 
 use std::net::{TcpListener, ToSocketAddrs};
 
-use beanpole::internals::cluster::{merge, EntryKind, Etcd, Fail, Head, Location, SharedLog};
+use beanpole::internals::cluster::{merge, EntryKind, Etcd, Fail, Head, Location, Merged, SharedLog};
 
 use super::daemon::wait_until;
 use super::engine::Served;
@@ -82,6 +82,24 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
     served.engine().claim("b 127.0.0.1:2");
     assert!(matches!(log.append(1, 6, &entry(7)), Err(Fail::Conflict)));
     assert_eq!(served.engine().entries(), 6);
+}
+
+/// After etcd was wiped, another queue can reach the same epoch before the next request.
+#[test]
+fn entries_of_another_journal_of_the_same_epoch_are_kept() {
+    let served = Served::start();
+    let log = journal(&served, 3);
+    served.engine().wipe();
+    let other = Etcd::new(&Location::parse(&served.url()).expect("a location")).expect("a journal");
+    let entry = |writer| Head { kind: EntryKind::Operations, epoch: 1, writer, number: 3 }.seal(b"");
+    other.claim(0, 0, b"b 127.0.0.1:2", &entry(2)).expect("an epoch");
+    (1..3).for_each(|after| other.append(1, after, &entry(2)).expect("an entry"));
+    let merged = Merged { first: 1, last: 3, entry: entry(1) };
+    assert!(matches!(log.merge(1, &merged), Err(Fail::Conflict)));
+    assert!(log.purge(3).is_err());
+    let (entries, _) = other.read(1, 9).expect("entries");
+    assert_eq!(entries, [1, 2, 3].map(|seq| (seq, entry(2))));
+    other.merge(1, &Merged { entry: entry(2), ..merged }).expect("a merge");
 }
 
 /// After etcd was wiped, another queue can reach the same epoch before the next renewal.
