@@ -173,6 +173,11 @@ fn foreign_number(name: &str) -> Option<u64> {
     (format!("binlog.{number}") == name).then_some(number)
 }
 
+/// Returns `true` for segments, for files of beanstalkd, and for the marks of an import of these files.
+pub fn is_binlog_file(name: &str) -> bool {
+    segment_number(name).is_some() || foreign_number(name).is_some() || [BEGUN, DONE].contains(&name)
+}
+
 pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     let foreign = numbers_in(&names, foreign_number);

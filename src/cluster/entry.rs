@@ -136,11 +136,6 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 /// The name prefix of files in the log and its copies that contain a large body until [`Operation::Copy`] copies it.
 pub const STAGE: &str = "stage.";
 
-/// Returns `true` for segments, for files of beanstalkd, and for the marks of an import of these files.
-pub fn is_binlog_file(name: &str) -> bool {
-    ["segment.", "binlog.", "import."].iter().any(|prefix| name.starts_with(prefix))
-}
-
 /// Applies the entry `seq` to `created`, which maps each file to the oldest entry that the file needs.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {

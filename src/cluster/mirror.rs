@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
 
-use super::entry::{is_binlog_file, note_created, note_file, EntryKind, Head, Operation, STAGE};
+use super::entry::{note_created, note_file, EntryKind, Head, Operation, STAGE};
 use super::shared_log::{Epoch, Seq};
-use crate::binlog::{is_no_space, Folder, Storage};
+use crate::binlog::{is_binlog_file, is_no_space, Folder, Storage};
 
 /// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. Each line has the oldest
 /// entry that the file needs, the file's name, and the [`Checksum`] if it could be computed.
@@ -556,23 +556,25 @@ mod tests {
         let mut mirror = Mirror::open(&folder).expect("a copy");
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("a file");
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        write("segment.1", "complete");
+        write("segment.0000000001", "complete");
+        write("segment.0000000001.bak", "unrelated");
         mirror.position.done = 7;
         mirror.save().expect("a position");
         mirror.start_over(0).expect("a new copy");
-        assert!(read("segment.1").is_none() && mirror.has_aside);
+        assert!(read("segment.0000000001").is_none() && mirror.has_aside);
         // The incomplete copy must not replace the complete copy in the subdirectory.
-        write("segment.1", "partial");
+        write("segment.0000000001", "partial");
         mirror.start_over(0).expect("a new copy");
-        write("segment.2", "partial");
+        write("segment.0000000002", "partial");
         restore_aside(&folder).expect("the previous copy");
-        assert_eq!((read("segment.1").as_deref(), read("segment.2")), (Some("complete"), None));
+        assert_eq!((read("segment.0000000001").as_deref(), read("segment.0000000002")), (Some("complete"), None));
         let mut mirror = Mirror::open(&folder).expect("a copy");
         assert_eq!((mirror.position.done, mirror.has_aside), (7, false));
         mirror.start_over(0).expect("a new copy");
         mirror.drop_aside().expect("a complete copy");
         restore_aside(&folder).expect("nothing to do");
-        assert!(read("segment.1").is_none());
+        assert!(read("segment.0000000001").is_none());
+        assert_eq!(read("segment.0000000001.bak").as_deref(), Some("unrelated"));
         fs::remove_dir_all(folder).expect("a directory");
     }
 
@@ -582,7 +584,7 @@ mod tests {
         fs::create_dir_all(&folder).expect("a directory");
         let mark = |text: &str| fs::write(folder.join("import.begun"), text).expect("a file");
         let mut mirror = Mirror::open(&folder).expect("a copy");
-        fs::write(folder.join("segment.1"), "old").expect("a file");
+        fs::write(folder.join("segment.0000000001"), "old").expect("a file");
         mark("old");
         mirror.start_over(0).expect("a new copy");
         assert!(!folder.join("import.begun").exists(), "the mark would make the new segments invalid");
@@ -603,7 +605,7 @@ mod tests {
         }
 
         fn paths(&self) -> impl Iterator<Item = PathBuf> + '_ {
-            (1..=20).map(|number| self.0.join(format!("segment.{number}")))
+            (1..=20).map(|number| self.0.join(format!("segment.{number:010}")))
         }
 
         fn write(&self, text: &str) {
@@ -628,7 +630,7 @@ mod tests {
         several.write("old");
         let moving = several.0.join(MOVING);
         fs::create_dir(&moving).expect("a directory");
-        fs::rename(several.0.join("segment.7"), moving.join("segment.7")).expect("a file");
+        fs::rename(several.0.join("segment.0000000007"), moving.join("segment.0000000007")).expect("a file");
         mirror.start_over(0).expect("a new copy");
         several.write("new");
         restore_aside(&several.0).expect("the previous copy");

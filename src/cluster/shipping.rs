@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, path::PathBuf, sync::Arc};
 
-use super::entry::{is_binlog_file, note_created, operations, EntryKind, Head, Operation, PIECE, SMALL, STAGE};
+use super::entry::{note_created, operations, EntryKind, Head, Operation, PIECE, SMALL, STAGE};
 use super::mirror::{self, mark_incomplete, Checksums};
 use super::shared_log::{Epoch, Fail, Member, Seq, SharedLog, SharedSpace};
-use crate::binlog::{is_no_space, LogFile, Storage};
+use crate::binlog::{is_binlog_file, is_no_space, LogFile, Storage};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
 use crate::shared::role::{Lease, Moment, RoleBoard, RoleFigures};
 

@@ -521,6 +521,27 @@ fn the_old_copy_is_kept_until_the_new_one_is_verified() {
     assert_eq!(second.segments(), first.segments());
 }
 
+/// A file that the binlog does not use would never be removed from the journal.
+#[test]
+fn only_files_of_the_binlog_are_imported() {
+    let (log, first, second) = (memory(), Place::new(), Place::new());
+    for name in [SEGMENT, "segment.0000000001.bak", "segment.0000000002.damaged", "binlog.1.bak", "import.txt"] {
+        fs::write(first.file(name), [7; 100]).expect("a file");
+    }
+    let active = activate(&mut first.node(&log, "a"));
+    follow(&mut second.node(&log, "b"), &log);
+    assert_eq!(second.segments(), BTreeMap::from([(SEGMENT.to_owned(), vec![7; 100])]));
+    active.watch(|| (), || ()).expect("threads");
+    active.storage.create("segment.0000000003", 4096).expect("a segment");
+    active.storage.remove(SEGMENT).expect("a segment");
+    write_entries(&active, "segment.0000000003", 2, 8);
+    let end = Instant::now() + PATIENCE;
+    while log.entries()[0].0 < 4 {
+        assert!(Instant::now() < end, "the import is still in the journal");
+        std::thread::sleep(POLL);
+    }
+}
+
 /// A log that responds only to small reads, and an active server that merges entries.
 fn slow() -> (Arc<MemoryLog>, Place, Active) {
     let faults = Faults { largest_answer: 1 << 20, ..Faults::default() };
