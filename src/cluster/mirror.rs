@@ -56,8 +56,8 @@ pub struct Mirror {
     pub has_aside: bool,
     /// `true` if the directory contains a binlog that does not come from a shared log.
     pub is_foreign: bool,
-    /// The last applied entry at the time of the last successful verification.
-    verified: Option<Seq>,
+    /// `true` if the files have been verified since the last sign of activity of the active server.
+    pub is_verified: bool,
     dirty: BTreeMap<String, File>,
     /// `true` if the directory may contain files with the prefix [`STAGE`] that are no longer needed.
     has_stages: bool,
@@ -110,7 +110,7 @@ impl Mirror {
         }
         self.position = Position { origin: Origin { last: None, ..self.position.origin }, ..Position::default() };
         self.position.write(&self.folder)?;
-        (self.is_stale, self.verified, self.has_stages) = (false, None, true);
+        (self.is_stale, self.is_verified, self.has_stages) = (false, false, true);
         self.position.done = done;
         Ok(())
     }
@@ -119,8 +119,8 @@ impl Mirror {
     pub fn drop_aside(&mut self) -> io::Result<()> {
         self.save()?;
         fs::rename(self.folder.join(ASIDE), self.folder.join(DROPPED))?;
-        // Damage that occurs later must be detected before a claim, even if no entry follows.
-        (self.has_aside, self.verified) = (false, None);
+        // Damage that occurs later must be detected before a claim, even if the active server shows no activity.
+        (self.has_aside, self.is_verified) = (false, false);
         File::open(&self.folder)?.sync_all()?;
         settle(&self.folder)
     }
@@ -139,13 +139,13 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns the name of a missing or damaged file. Does nothing if no entry was applied since the last success.
+    /// Returns the name of a missing or damaged file. Does nothing if the files are verified already.
     pub fn verify(&mut self) -> Option<String> {
-        if self.verified == Some(self.position.done) {
+        if self.is_verified {
             return None;
         }
         let damaged = self.position.checksums.damaged(&self.folder);
-        self.verified = damaged.is_none().then_some(self.position.done);
+        self.is_verified = damaged.is_none();
         damaged
     }
 

@@ -196,7 +196,7 @@ impl Node {
     fn note_tail(&mut self, tail: Tail, has_entries: bool) {
         let is_same = tail.epoch == self.tail.epoch;
         if has_entries || !is_same || tail.beat != self.tail.beat {
-            self.last_activity = Instant::now();
+            (self.last_activity, self.mirror.is_verified) = (Instant::now(), false);
         }
         if !is_same {
             self.differences.clear();
@@ -399,7 +399,8 @@ impl Node {
         if self.compacted.is_some_and(|compacted| compacted.elapsed() < COMPACTION) {
             return Ok(Step::Standby(false));
         }
-        self.compacted = Some(Instant::now());
+        // Damage can occur before the log has space.
+        (self.compacted, self.mirror.is_verified) = (Some(Instant::now()), false);
         log::error!("journal: etcd has reached its quota and rejects writes; compacting and defragmenting it");
         self.member.log.compact()?;
         Ok(Step::Standby(true))

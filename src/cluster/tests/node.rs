@@ -521,6 +521,32 @@ fn the_old_copy_is_kept_until_the_new_one_is_verified() {
     assert_eq!(second.segments(), first.segments());
 }
 
+/// A standby verifies its copy when the active server is silent for a moment. The files can be damaged later.
+#[test]
+fn damage_after_a_verification_is_detected_before_a_takeover() {
+    let (log, first, second) = (memory(), Place::new(), Place::new());
+    let active = begin(&log, &first, "z");
+    let mut node = second.node(&log, "a");
+    follow(&mut node, &log);
+    let good = second.segments();
+    active.lease.end();
+    let silence = std::mem::replace(&mut node.max_silence, 2 * PATIENCE);
+    let end = Instant::now() + PATIENCE;
+    while !node.mirror.is_verified {
+        assert!(Instant::now() < end, "the standby has not verified its copy");
+        std::thread::sleep(POLL / 10);
+        assert!(matches!(node.poll(), Ok(Step::Standby(_))));
+    }
+    log.renew(0, 1, 0).expect("a renewal");
+    assert!(matches!(node.poll(), Ok(Step::Standby(_))));
+    let mut damaged = good[SEGMENT].clone();
+    damaged[1] ^= 1;
+    fs::write(second.file(SEGMENT), damaged).expect("a segment");
+    node.max_silence = silence;
+    let _taken = activate(&mut node);
+    assert_eq!(second.segments(), good);
+}
+
 /// A file that the binlog does not use would never be removed from the journal.
 #[test]
 fn only_files_of_the_binlog_are_imported() {
