@@ -157,12 +157,7 @@ impl Node {
             return Ok(Step::Standby(true));
         }
         self.member.board.note(|figures| figures.complete = Some(Moment::now()));
-        if self.mirror.is_foreign && self.tail.epoch > 0 && !self.is_own_import() {
-            let path = self.path.display();
-            let problem =
-                format!("{path} holds a binlog that is not of this journal; move it away, or use another directory");
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
-        }
+        self.check_import()?;
         let is_copied = self.mirror.has_aside && !self.is_importing;
         let must_verify = is_copied || self.last_activity.elapsed() >= VERIFY || self.may_claim();
         if let Some(name) = must_verify.then(|| self.mirror.verify()).flatten() {
@@ -272,6 +267,20 @@ impl Node {
     pub fn pause(&self) -> Duration {
         let is_silent = self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0;
         POLL / if is_silent { 5 } else { 1 }
+    }
+
+    /// Fails if the directory contains an unrelated binlog, or if the server that imports its binlog is silent.
+    fn check_import(&self) -> io::Result<()> {
+        let is_blocked = self.is_importing && self.last_activity.elapsed() >= self.max_silence;
+        if self.is_own_import() || !(is_blocked || (self.mirror.is_foreign && self.tail.epoch > 0)) {
+            return Ok(());
+        }
+        let (path, (name, _)) = (self.path.display(), self.active());
+        let problem = match self.is_importing {
+            true => format!("{name} has not completed its import; start it with --node {name} and its directory"),
+            false => format!("{path} holds a binlog that is not of this journal; move it away"),
+        };
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, problem + ", or use a new queue name"))
     }
 
     fn is_own_import(&self) -> bool {
