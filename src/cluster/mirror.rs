@@ -22,7 +22,7 @@ const ACTIVE: &str = "journal.active";
 /// Replaces the file [`ACTIVE`] when the copy lacks changes for which the disk had no space.
 const INCOMPLETE: &str = "journal.incomplete";
 /// Contains the old copy, if any. While this subdirectory exists, the new copy may be incomplete.
-const ASIDE: &str = "journal.aside";
+pub const ASIDE: &str = "journal.aside";
 /// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
 /// Contains the old copy while its files are being deleted.
@@ -77,8 +77,9 @@ impl Mirror {
             }
             Some(None) => mirror.is_stale = true,
             None if mirror.is_stale => {}
-            None if binlog_files(folder)?.is_empty() => mirror.save()?,
-            None => mirror.is_foreign = true,
+            None if !binlog_files(folder)?.is_empty() => mirror.is_foreign = true,
+            // On a full disk, the position is saved when the disk has space.
+            None => mirror.save().or_else(|error| is_no_space(&error).then_some(()).ok_or(error))?,
         }
         Ok(mirror)
     }
@@ -529,6 +530,7 @@ mod tests {
         fs::remove_file(several.0.join(POSITION)).expect("a position");
         let failed = position(4, 7).write(&several.0).expect_err("no space");
         assert!(is_no_space(&failed), "{failed}");
+        Mirror::open(&several.0).expect("a copy without a position");
     }
 
     /// Overwriting a position can be interrupted. All mixtures of two positions are invalid.

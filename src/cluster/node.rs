@@ -8,7 +8,7 @@ use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
 use super::active::{Active, SAVE};
 use super::entry::{unfold, EntryKind, Head, STAGE};
-use super::mirror::{allow_full, damaged, Mirror, Origin, Position};
+use super::mirror::{allow_full, damaged, Mirror, Origin, Position, ASIDE};
 use super::relay::Services;
 use super::shared_log::{Entries, Fail, Member, Seq, SharedLog, Tail};
 use super::shipping::{find, ShippedFolder, Shipper, LEASE};
@@ -134,7 +134,7 @@ impl Node {
                 // The journal may have been replaced, so compare the copy's last entry again.
                 return self.poll();
             }
-            self.check_origin(&entries, &tail)?;
+            self.check_origin(&self.mirror, &entries, &tail)?;
             if self.mirror.is_stale {
                 self.mirror.start_over(0)?;
                 return self.poll();
@@ -159,6 +159,12 @@ impl Node {
         self.member.board.note(|figures| figures.complete = Some(Moment::now()));
         self.check_import()?;
         let is_copied = self.mirror.has_aside && !self.is_importing;
+        if is_copied {
+            // The new copy replaces the old one only if the journal contains all entries of the old one.
+            let old = Mirror::open(&self.path.join(ASIDE))?;
+            let (entries, tail) = self.member.log.read(old.position.done.max(1), 1)?;
+            self.check_origin(&old, &entries, &tail)?;
+        }
         let must_verify = is_copied || self.last_activity.elapsed() >= VERIFY || self.may_claim();
         if let Some(name) = must_verify.then(|| self.mirror.verify()).flatten() {
             log::error!("journal: {name} in {} is damaged; copying the journal again", self.path.display());
@@ -214,10 +220,10 @@ impl Node {
         Ok(())
     }
 
-    /// Fails if the copy belongs to another journal, or if etcd has lost entries that the copy contains. `entries`
-    /// start with the last entry of the copy, unless that entry was purged.
-    fn check_origin(&self, entries: &Entries, tail: &Tail) -> io::Result<()> {
-        let Mirror { position, is_stale, .. } = &self.mirror;
+    /// Fails if `copy` belongs to another journal, or if etcd has lost entries that `copy` contains. `entries` start
+    /// with the last entry of `copy`, unless that entry was purged.
+    fn check_origin(&self, copy: &Mirror, entries: &Entries, tail: &Tail) -> io::Result<()> {
+        let Mirror { position, is_stale, .. } = copy;
         let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));
         let is_other = journal != origin.journal && journal != 0 && origin.journal != 0;
         let is_behind = tail.epoch < origin.epoch || (*is_stale && tail.epoch == 0) || (done > 0 && entries.is_empty());
@@ -228,7 +234,7 @@ impl Node {
             Some((head.writer, head.number.wrapping_sub(behind)))
         });
         let differs = found.is_some_and(|found| origin.last.is_some_and(|last| last != found));
-        if !(is_other || is_behind || differs) {
+        if !(is_other || is_behind || differs || done > self.mirror.position.done) {
             return Ok(());
         }
         let (path, epoch) = (self.path.display(), tail.epoch);
@@ -244,12 +250,9 @@ impl Node {
     /// Estimates the queue's time. Heartbeats are late by varying amounts, so the largest difference from the local
     /// clock is the most accurate. The wall clock is used only for a warning.
     fn compare_clocks(&mut self, theirs: u64) {
-        if self.differences.len() == BEATS {
-            self.differences.pop_front();
-        }
-        self.differences.push_back((theirs as i64).saturating_sub(Moment::now().millis() as i64));
-        let clock = self.differences.iter().copied().max();
-        self.member.board.note(|figures| figures.clock = clock);
+        self.differences.truncate(BEATS - 1);
+        self.differences.push_front((theirs as i64).saturating_sub(Moment::now().millis() as i64));
+        self.member.board.note(|figures| figures.clock = self.differences.iter().copied().max());
         let ahead = self.member.board.ahead();
         let apart = ahead.unsigned_abs() > MAX_CLOCK_DIFFERENCE;
         // A single late heartbeat must not cause a warning.

@@ -521,6 +521,38 @@ fn the_old_copy_is_kept_until_the_new_one_is_verified() {
     assert_eq!(second.segments(), first.segments());
 }
 
+/// The server is restarted while it copies the journal again, and etcd then lacks entries of the old copy.
+// Tests promise P35 of beanpole-promises(7).
+#[test]
+fn the_old_copy_is_kept_if_the_journal_lacks_its_entries() {
+    for loss in ["wiped", "wiped and in use", "restored"] {
+        let (log, first, second) = (memory(), Place::new(), Place::new());
+        let active = begin(&log, &first, "z");
+        (1..9).for_each(|number| write(&active, 8 * number).expect("an active server"));
+        follow(&mut second.node(&log, "a"), &log);
+        active.lease.end();
+        let good = second.segments();
+        Mirror::open(&second.0).expect("a copy").start_over(0).expect("a new copy");
+        match loss {
+            "restored" => log.lose(8..=10),
+            "wiped" => log.replace(&memory()),
+            _ => let_happen(Event::OtherJournal, &log, &second, &active),
+        }
+        if loss != "restored" {
+            // On a full disk, the position of the new copy cannot be saved.
+            fs::remove_file(second.file("journal.position")).expect("a position");
+        }
+        let mut node = second.node(&log, "a");
+        for _ in 0..3 {
+            let refused = node.poll().err().expect(loss).to_string();
+            assert!(refused.contains("etcd was wiped or restored"), "{loss}: {refused}");
+        }
+        drop(node);
+        restore_aside(&second.0).expect("the old copy");
+        assert_eq!(second.segments(), good, "{loss}");
+    }
+}
+
 /// A standby verifies its copy when the active server is silent for a moment. The files can be damaged later.
 #[test]
 fn damage_after_a_verification_is_detected_before_a_takeover() {
