@@ -44,10 +44,8 @@ impl Location {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = match hosts.rsplit_once('@') {
-            Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(invalid)?), hosts),
-            None => (None, hosts),
-        };
+        let (login, hosts) = hosts.rsplit_once('@').map_or((None, hosts), |(login, hosts)| (Some(login), hosts));
+        let login = login.map(|login| login.split_once(':').ok_or_else(invalid)).transpose()?;
         let mut quota = QUOTA;
         for word in query.split('&').filter(|word| !word.is_empty()) {
             match (word.split_once('='), &mut files) {
@@ -141,12 +139,11 @@ impl Gateway {
 
     fn request_until(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Response> {
         let response = self.try_request(path, body, end).map_err(|error| {
-            let endpoint = self.endpoint().to_owned();
-            self.leave();
             let text = match error.kind() {
-                ErrorKind::TimedOut => format!("etcd at {endpoint} timed out"),
-                _ => format!("etcd at {endpoint}: {error}"),
+                ErrorKind::TimedOut => format!("etcd at {} timed out", self.endpoint()),
+                _ => format!("etcd at {}: {error}", self.endpoint()),
             };
+            self.leave();
             io::Error::new(error.kind(), text)
         })?;
         if !self.is_checked {

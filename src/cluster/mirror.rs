@@ -79,7 +79,7 @@ impl Mirror {
             None if mirror.is_stale => {}
             None if !binlog_files(folder)?.is_empty() => mirror.is_foreign = true,
             // On a full disk, the position is saved when the disk has space.
-            None => mirror.save().or_else(|error| is_no_space(&error).then_some(()).ok_or(error))?,
+            None => mirror.save().or_else(allow_full)?,
         }
         Ok(mirror)
     }
@@ -159,14 +159,11 @@ impl Mirror {
         }
         let Some(source) = File::open(path).map(Some).or_else(absent)? else { return Ok(()) };
         let (mut bytes, mut done) = (vec![0; CHUNK], 0);
-        loop {
-            let count = source.read_at(&mut bytes, start + done)?;
-            if count == 0 {
-                return Ok(());
-            }
+        while let count @ 1.. = source.read_at(&mut bytes, start + done)? {
             self.execute(&Operation::Write(name, offset + done, &bytes[..count]))?;
             done += count as u64;
         }
+        Ok(())
     }
 
     fn execute(&mut self, operation: &Operation) -> io::Result<()> {
@@ -200,9 +197,8 @@ impl Mirror {
     /// Called before a change of the bytes from the offset `from` onward. Removes a damaged file if its checksum will
     /// have to be computed again, for example after a repeated operation: the new checksum would hide the damage.
     fn check(&mut self, name: &str, from: u64) -> io::Result<()> {
-        let covering = self.position.checksums.get(name).filter(|sum| from < sum.length);
-        let damaged = covering.filter(|sum| !sum.matches(&self.folder.join(name)));
-        damaged.map_or(Ok(()), |_| self.discard(name))
+        let is_damaged = |sum: &Checksum| from < sum.length && !sum.matches(&self.folder.join(name));
+        self.position.checksums.get(name).filter(is_damaged).map_or(Ok(()), |_| self.discard(name))
     }
 
     /// Removes a file that must not be used, so that [`Mirror::verify`] reports the file.
