@@ -287,12 +287,12 @@ def row_20(world, book, lengths):
     node, other = world.active(), world.standby()
     seen = len(other.log())
     node.kill()
-    node.start()
     end = time.time() + 20
     while "active as" not in other.log()[seen:]:
         assert time.time() < end, "the standby does not take over"
         time.sleep(0.002)
     other.kill()
+    node.start()
     time.sleep(4)
     other.start()
 
