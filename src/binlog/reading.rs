@@ -36,7 +36,7 @@ pub struct RecoveryReport {
 
 pub struct Reading<'a> {
     storage: &'a dyn Storage,
-    engine: &'a mut Engine,
+    pub engine: &'a mut Engine,
     pub journal: Journal,
     pub report: RecoveryReport,
     log_id: u64,

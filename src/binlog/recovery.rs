@@ -77,10 +77,10 @@ pub fn open(
     let was_used = !survey.chain.is_empty() || survey.unused.iter().any(|number| *number > 1);
     let unknown = if survey.log_id.is_none() && was_used { (now.nanos() / 1_000_000_000) << 20 } else { 0 };
     let (last_id, found_epoch) = (reading.last_id().max(unknown), reading.epoch.unwrap_or_default());
+    // Log the changes of `finish`: a pause that it ends must not be restored again at the next restart.
+    reading.engine.keep_changes();
+    finish(&mut reading, last_id, now);
     let Reading { mut journal, report, end, next, .. } = reading;
-    // Log the changes of `finish_restore`: a pause that it ends must not be restored again at the next restart.
-    engine.keep_changes();
-    engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
     (journal.epoch, journal.found_epoch) = (epoch, found_epoch);
     journal.syncs_copies = settings.mode == SyncMode::Never || journal.skipped > 0;
@@ -101,6 +101,18 @@ pub fn open(
         import::carry_out(&slots, engine, &mut journal, &mut writer)?;
     }
     Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, now, failure })
+}
+
+/// Queues the restored jobs. After damage, abandons the operations in progress: if the record of an operation's end is
+/// lost, the operation would delete or move jobs that entered the tube later.
+fn finish(reading: &mut Reading, last_id: u64, now: Time) {
+    if !reading.report.problems.is_empty() {
+        for operation in reading.engine.abandon_operations() {
+            let tube = operation.from.escape_ascii();
+            reading.found_problem(format!("tube {tube}: a flush or move may be incomplete because of the damage"));
+        }
+    }
+    reading.engine.finish_restore(last_id, now);
 }
 
 #[derive(Clone, Debug)]

@@ -181,6 +181,13 @@ impl Engine {
         }
     }
 
+    /// Ends all operations. Returns what is left of them.
+    pub fn abandon_operations(&mut self) -> Vec<OpenOperation> {
+        let open = std::mem::take(&mut self.agenda.open);
+        open.iter().for_each(|(&number, it)| self.changed(Change::Closed { number, names: it.names() }));
+        open.into_values().collect()
+    }
+
     pub fn operation_at(&self, number: u32) -> Option<&OpenOperation> {
         self.agenda.open.get(&number)
     }
