@@ -118,13 +118,15 @@ fn finish(reading: &mut Reading, last_id: u64, now: Time) {
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub version: u32,
+    pub now: Time,
     pub report: RecoveryReport,
     pub last_id: u64,
     pub closed_cleanly: bool,
 }
 
 /// Restores a log into `engine` without modifying files. `engine` must be empty, and must not be changed afterwards.
-pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
+/// With `start`, also makes the changes that a server makes when it starts at this time.
+pub fn inspect(storage: &dyn Storage, engine: &mut Engine, start: Option<Time>) -> Result<Inspection, OpenError> {
     let survey = Survey::of(storage)?;
     let log_id = survey.log_id.unwrap_or_default();
     let mut reading = Reading::new(storage, engine, Journal::new(0, log_id), &survey);
@@ -133,8 +135,16 @@ pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection,
     if reading.lengths().next().is_none() && reading.report.problems.is_empty() {
         reading.found_problem("there is no binlog in this directory".to_owned());
     }
-    let (last_id, closed_cleanly) = (reading.last_id(), reading.is_closed());
-    Ok(Inspection { version: VERSION, report: reading.report, last_id, closed_cleanly })
+    let (last_id, closed_cleanly, mut now) = (reading.last_id(), reading.is_closed(), reading.latest);
+    if let Some(start) = start {
+        now = now.max(start);
+        finish(&mut reading, last_id, now);
+        while reading.engine.has_deferred() {
+            reading.engine.go_on(now);
+        }
+        reading.report.progress.jobs = reading.engine.jobs().count() as u64;
+    }
+    Ok(Inspection { version: VERSION, now, report: reading.report, last_id, closed_cleanly })
 }
 
 fn note_numbers(reading: &mut Reading, survey: &Survey) {

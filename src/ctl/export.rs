@@ -3,10 +3,9 @@
 //! Enforces promise P32 of beanpole-promises(7).
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::files::restore;
 use super::prelude::*;
-use crate::binlog::{inspect, Folder};
 use crate::engine::{Engine, JobView, Limits, Recurrence, State, Time};
 use crate::protocol::beanstalk::{stats_job, tube_settings};
 
@@ -121,11 +120,8 @@ impl Export<'_> {
 
     fn export_binlog(&mut self, path: &Path) -> Result<u8> {
         let mut engine = Engine::new(Limits::NONE);
-        let found = inspect(&Folder::new(path), &mut engine);
-        let found = found.map_err(|error| Problem::refused(format!("{}: {error}", path.display())))?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        let now = Time::from_nanos(now);
-        let expired = self.objects_of_binlog(&engine, now)?;
+        let found = restore(path, &mut engine).map_err(|problem| Problem::refused(problem.text))?;
+        let expired = self.objects_of_binlog(&engine, found.now)?;
         self.report()?;
         if expired > 0 {
             tell(&format!("omitted {expired} jobs whose time to live has expired"));
@@ -141,7 +137,7 @@ impl Export<'_> {
     }
 
     fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64> {
-        for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > now) {
+        for (name, pause) in engine.pauses() {
             let name = yaml::quote_name(name);
             if self.wanted.has_tube(&name) {
                 self.pause(&name, seconds_until(pause.until, now))?;
@@ -173,7 +169,7 @@ impl Export<'_> {
                 self.settings(&name, &String::from_utf8_lossy(&tube_settings(settings)))?;
             }
         }
-        for ended in engine.ended_keys().filter(|ended| ended.until > now) {
+        for ended in engine.ended_keys() {
             let name = yaml::quote_name(&ended.tube);
             if self.wanted.has_tube(&name) {
                 self.key(&name, &ended.key.text(), seconds_until(ended.until, now))?;
@@ -202,9 +198,6 @@ fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
     };
     if line.state != State::Buried {
         line.delay = capped(seconds_until(due, now));
-    }
-    if line.state == State::Delayed && line.delay == 0 {
-        line.state = State::Ready;
     }
     Some(line)
 }

@@ -2,13 +2,14 @@
 //! modify or lock a binlog, because a server can be using it.
 
 use std::fs::{self, DirBuilder, File};
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{collections::BTreeMap, fmt::Display, io::ErrorKind, os::unix::fs::DirBuilderExt, path::Path, sync::Arc};
 
 use super::prelude::*;
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
 use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::cluster::is_copying;
-use crate::engine::{Engine, Limits, State};
+use crate::engine::{Engine, Limits, State, Time};
 use crate::protocol::needs;
 use crate::shared::system;
 
@@ -22,10 +23,26 @@ fn at<E: Display>(path: &Path) -> impl Fn(E) -> Box<Problem> + '_ {
     move |error| Problem::empty(format!("{}: {error}", path.display()))
 }
 
+/// Fails if the binlog in the directory is only a part of the queue.
+fn complete(path: &Path) -> Result {
+    if is_copying(path) {
+        Err(at(path)("the journal is being copied; try later"))
+    } else {
+        Ok(())
+    }
+}
+
+/// Restores a queue as a server that starts now would restore it.
+pub fn restore(path: &Path, engine: &mut Engine) -> Result<Inspection> {
+    complete(path)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    inspect(&Folder::new(path), engine, Some(Time::from_nanos(now))).map_err(at(path))
+}
+
 pub fn check(call: &Call, out: &mut Out) -> Result<u8> {
     let path = Path::new(&call.operands[0]);
     let mut engine = Engine::new(Limits::NONE);
-    let found = inspect(&Folder::new(path), &mut engine).map_err(at(path))?;
+    let found = restore(path, &mut engine)?;
     // If stdout is closed, the exit code still reports the result.
     let _ = report(&found, &engine, out);
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
@@ -66,8 +83,7 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result {
 pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     let (from, to) = (Path::new(&call.operands[0]), Path::new(&call.operands[1]));
     fs::read_dir(from).map_err(at(from))?;
-    let complete = || if is_copying(from) { Err(at(from)("the copy of the journal is incomplete")) } else { Ok(()) };
-    complete()?;
+    complete(from)?;
     match DirBuilder::new().mode(0o700).create(to) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             if fs::read_dir(to).map_err(at(to))?.next().is_some() {
@@ -76,12 +92,11 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
         }
         created => created.map_err(at(to))?,
     }
-    let copy = Folder::new(to);
-    back_up(&Folder::new(from), &copy).map_err(at(from))?;
-    complete()?;
+    back_up(&Folder::new(from), &Folder::new(to)).map_err(at(from))?;
+    complete(from)?;
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
-    let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;
+    let found = restore(to, &mut Engine::new(Limits::NONE))?;
     let progress = found.report.progress;
     let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
     for problem in &found.report.problems {

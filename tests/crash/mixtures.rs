@@ -61,7 +61,7 @@ fn stored(engine: &Engine) -> Stored {
 /// Recovers a queue. Returns the queue's contents and the reported problems. Checks that no ID can be reused.
 fn look(files: &Files) -> Result<(Stored, Vec<String>), OpenError> {
     let mut engine = engine();
-    let found = inspect(&disk(files), &mut engine)?;
+    let found = inspect(&disk(files), &mut engine, None)?;
     let largest = engine.jobs().map(|job| job.id().0).max();
     assert!(largest <= Some(found.last_id), "the last ID is {}, but {largest:?} exists", found.last_id);
     Ok((stored(&engine), found.report.problems))
@@ -358,7 +358,7 @@ impl Varied {
     /// Recovers damaged files. Checks that the server has not read too many bytes, and that no ID can be reused.
     fn look(&self, damaged: &Files, what: &str) -> Result<(Stored, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
-        let found = inspect(&disk, &mut engine);
+        let found = inspect(&disk, &mut engine, None);
         let (read, max) = disk.reads();
         assert!(read <= 8 * self.bytes() + (1 << 20), "{read} bytes read of {}: {what}", self.bytes());
         assert!(max <= 1 << 20, "{max} bytes read at once: {what}");

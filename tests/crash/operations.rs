@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use beanpole::internals::binlog::{BinlogSettings, SyncMode};
+use beanpole::internals::binlog::{inspect, BinlogSettings, SyncMode};
 use beanpole::internals::engine::{Engine, Flush, JobId, JobView, MoveJobs, Progress, Span, State};
 
 use crate::disk::Disk;
-use crate::driver::{dawn, settings, Life};
+use crate::driver::{dawn, engine, settings, Life};
 use crate::format::{records, Segment};
 
 const JOBS: usize = 30;
@@ -88,6 +88,9 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     let has_crashed = life.disk.has_crashed();
     assert!(has_crashed || counts(&life.access.0.borrow().1) == done, "{case}");
     let mut disk = life.disk.power_cut(point);
+    let mut inspected = engine();
+    let report = inspect(&disk, &mut inspected, Some(dawn())).expect("a log").report;
+    assert_eq!(report.progress.jobs as usize, inspected.jobs().count(), "{case}");
     let mut was_open = false;
     for start in 0..2 {
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), 1).expect("a log");
@@ -97,6 +100,7 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
         go_on(&mut life);
         let found = counts(&life.access.0.borrow().1);
         assert!(found == done || has_crashed && found == [JOBS, 0], "{case}: {found:?} jobs after start {start}");
+        assert_eq!(counts(&inspected), found, "{case}: a start changes the queue in another way");
         life.settle();
         disk = life.disk.kill(point);
     }

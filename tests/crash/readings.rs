@@ -63,7 +63,7 @@ fn name(number: u64) -> String {
 }
 
 fn look(disk: &Disk) -> Inspection {
-    inspect(disk, &mut engine()).expect("a log")
+    inspect(disk, &mut engine(), None).expect("a log")
 }
 
 #[test]

@@ -466,7 +466,7 @@ fn a_copy_of_a_growing_segment_has_no_gaps() {
     let from = Grows { early, late: disk.kill(1), border: 1 << 20, is_late: AtomicBool::new(false) };
     let copy = Disk::new(2);
     back_up(&from, &copy).expect("a copy");
-    let inspected = inspect(&copy, &mut engine()).expect("a log");
+    let inspected = inspect(&copy, &mut engine(), None).expect("a log");
     assert_eq!(inspected.report.problems, Vec::<String>::new());
     assert!(inspected.report.progress.jobs >= 103);
 }

@@ -500,3 +500,34 @@ fn a_leased_job_of_a_binlog_is_exported() {
     assert!(ended.out.contains(r#""tube":"done""#), "{}", ended.out);
     assert!(ended.err.contains("omitted 1 outcomes of finished jobs"), "{}", ended.err);
 }
+
+// Tests promise P15 of beanpole-promises(7).
+#[test]
+fn an_interrupted_flush_or_move_is_complete_in_an_export_and_a_check() {
+    const JOBS: usize = 20_000;
+    for command in ["flush-tube from", "move-tube from to ready 20000"] {
+        let binlog = Folder::new();
+        let name = binlog.file("").display().to_string();
+        let server = Server::beanpole(&["-b", &name]);
+        say(&server, &format!("use from\r\n{}", "put 0 0 60 1\r\nx\r\n".repeat(JOBS)), JOBS + 1);
+        let mut stream = server.daemon.tcp();
+        stream.write_all(format!("{command}\r\n").as_bytes()).expect("a connection");
+        crate::daemon::wait_until("the command has begun", || {
+            !say(&server, "stats-tube from\r\nquit\r\n", 30).contains(&format!("current-jobs-ready: {JOBS}"))
+        });
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.daemon.pid() as i32), Signal::SIGKILL)
+            .expect("a process");
+        drop(server);
+        let moved = if command.starts_with("move") { JOBS } else { 0 };
+        let export = crate::daemon::run(&["export", "-b", &name]);
+        let found = ["from", "to"].map(|tube| export.out.matches(&format!("\"tube\":\"{tube}\"")).count());
+        // If the server was killed before it wrote the beginning of the command, the command has no effect.
+        assert!(export.code == 0 && [[0, moved], [JOBS, 0]].contains(&found), "{command}: {found:?} {}", export.err);
+        let (check, jobs) = (crate::daemon::run(&["check", &name]), found[0] + found[1]);
+        assert!(check.code == 0 && check.out.contains(&format!("\njobs: {jobs}\n")), "{}", check.out);
+        let server = Server::beanpole(&["-b", &name]);
+        crate::daemon::wait_until("the command is complete", || {
+            say(&server, "stats\r\nquit\r\n", 4).contains(&format!("current-jobs-ready: {jobs}"))
+        });
+    }
+}
