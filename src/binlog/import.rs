@@ -178,6 +178,13 @@ pub fn is_binlog_file(name: &str) -> bool {
     segment_number(name).is_some() || foreign_number(name).is_some() || [BEGUN, DONE].contains(&name)
 }
 
+/// Returns `true` if the directory may contain only part of an import, which the next start repeats.
+pub fn is_importing(storage: &dyn Storage) -> bool {
+    let names = storage.list().unwrap_or_default();
+    let has = |mark: &str| names.iter().any(|name| name == mark);
+    has(BEGUN) && !has(DONE) && names.iter().any(|name| foreign_number(name).is_some())
+}
+
 pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     let foreign = numbers_in(&names, foreign_number);

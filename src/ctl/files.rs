@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt::Display, io::ErrorKind, os::unix::fs::DirB
 
 use super::prelude::*;
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
-use crate::binlog::{back_up, inspect, Folder, Inspection};
+use crate::binlog::{back_up, inspect, is_importing, Folder, Inspection};
 use crate::cluster::is_copying;
 use crate::engine::{Engine, Limits, State, Time};
 use crate::protocol::needs;
@@ -25,10 +25,10 @@ fn at<E: Display>(path: &Path) -> impl Fn(E) -> Box<Problem> + '_ {
 
 /// Fails if the binlog in the directory is only a part of the queue.
 fn complete(path: &Path) -> Result {
-    if is_copying(path) {
-        Err(at(path)("the journal is being copied; try later"))
-    } else {
-        Ok(())
+    match (is_copying(path), is_importing(&Folder::new(path))) {
+        (true, _) => Err(at(path)("the journal is being copied; try later")),
+        (_, true) => Err(at(path)("the import of beanstalkd's files is incomplete; a server completes it at startup")),
+        _ => Ok(()),
     }
 }
 

@@ -250,6 +250,20 @@ fn errors_are_described_in_words() {
         assert!(ended.code == 1 && ended.out.contains("there is no binlog in this directory"), "{ended:?}");
     }
     stop(home.start(&[]));
+    for name in ["import.begun", "binlog.1"] {
+        fs::write(home.path().join(name), "").expect("a file");
+    }
+    for (arguments, code) in [
+        (&["check", home.name()][..], 2),
+        (&["backup", home.name(), text(&copy)], 2),
+        (&["export", "-b", home.name()], 1),
+    ] {
+        let ended = run(arguments);
+        let is_described = ended.err.contains("the import of beanstalkd's files is incomplete");
+        assert!(ended.code == code && is_described, "{arguments:?}: {ended:?}");
+    }
+    fs::write(home.path().join("import.done"), "").expect("a file");
+    assert_eq!(run(&["check", home.name()]).code, 0);
     let ended = run(&["backup", home.name(), home.name()]);
     assert!(ended.code == 2 && ended.err.contains("not empty"), "{ended:?}");
 }
