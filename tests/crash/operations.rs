@@ -206,3 +206,22 @@ fn a_damaged_byte_deletes_no_jobs_that_entered_a_tube_after_its_flush() {
         assert!(if steps == u64::MAX { abandons == 1 } else { abandons > 20 }, "{states:?}: {abandons}");
     }
 }
+
+/// Over HTTP, a flush can spare the reserved jobs. A restart makes these jobs ready, but they must still be spared.
+#[test]
+fn a_crash_during_a_flush_that_spares_reserved_jobs_deletes_none_of_them() {
+    let mut life = Life::begin(Disk::new(1), how(), dawn(), 1).expect("a log");
+    let (client, now) = (life.first_client(), life.now);
+    let ids: Vec<u64> = (0..9).filter_map(|_| life.put(client, b"a", 1, Span::ZERO)).collect();
+    let mut flush = Flush::new(b"a"[..].into(), &[State::Held, State::Buried, State::Delayed, State::Ready]);
+    let progress = turn(&mut life, |engine| {
+        ids[6..].iter().for_each(|&id| assert!(engine.reserve_job(client, JobId(id), now).is_some()));
+        engine.flush(&mut flush, now)
+    });
+    assert_eq!(progress, Progress::More);
+    life.settle();
+    let mut life = Life::begin(life.disk.kill(1), how(), dawn(), 1).expect("a log");
+    go_on(&mut life);
+    let left: Vec<u64> = life.access.0.borrow().1.jobs().map(|job| job.id().0).collect();
+    assert!(left.len() < 9 && ids[6..].iter().all(|id| left.contains(id)), "{left:?}");
+}

@@ -51,13 +51,15 @@ impl Engine {
         progress
     }
 
-    /// Logs the flush, so that it is completed after a restart. Does nothing if the flush deletes at most one job.
+    /// Logs the flush, so that it is completed after a restart. Does nothing if the flush deletes at most one job, or
+    /// if it must not delete the reserved jobs, which a restart would make ready.
     fn open_flush(&mut self, flush: &Flush) -> Option<u32> {
-        let number = self.tubes.find(&flush.tube)?;
-        if self.tubes.get_mut(number).counts.sum(&flush.states) < 2 {
+        let Flush { tube, states, last, .. } = flush;
+        let number = self.tubes.find(tube)?;
+        let spares_reserved = states.contains(&State::Ready) && !states.contains(&State::Reserved);
+        if spares_reserved || self.tubes.get_mut(number).counts.sum(states) < 2 {
             return None;
         }
-        let Flush { tube, states, last, .. } = flush;
         let bound = last.unwrap_or_default();
         self.open_operation(OpenOperation { from: tube.clone(), to: Box::default(), states: states.clone(), bound })
     }
