@@ -26,7 +26,7 @@ fn at<E: Display>(path: &Path) -> impl Fn(E) -> Box<Problem> + '_ {
 /// Fails if the binlog in the directory is only a part of the queue.
 fn complete(path: &Path) -> Result {
     match (is_copying(path), is_importing(&Folder::new(path))) {
-        (true, _) => Err(at(path)("the journal is being copied; try later")),
+        (true, _) => Err(at(path)("the copy of the journal is incomplete")),
         (_, true) => Err(at(path)("the import of beanstalkd's files is incomplete; a server completes it at startup")),
         _ => Ok(()),
     }
