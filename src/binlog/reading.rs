@@ -262,13 +262,16 @@ impl<'a> Reading<'a> {
     }
 
     /// Each header repeats the synced location and the oldest needed segment from earlier records, so reading begins
-    /// with the segment of the newest synced location. A [`Record::Gone`] counts only if earlier records are intact.
-    /// Segments are removed only after the first [`Record::Gone`] that permits their removal is synced.
+    /// with the segment of the newest synced location. Segments are removed only after the first [`Record::Gone`] that
+    /// permits their removal is synced. The first needed segment in a header, [`Record::Gone`] or [`Record::Start`]
+    /// counts only if the log does not end between the start of that segment and the header or record.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();
         let oldest = headers().map(|header| header.oldest).max().unwrap_or_default().max(1);
-        let (mut holes, mut gone, mut window) = (Vec::new(), Vec::new(), Window::default());
+        let beginning = |segment| LogLocation { segment, at: 0 };
+        let mut gone: Vec<_> = headers().map(|header| (beginning(header.segment), header.oldest)).collect();
+        let (mut holes, mut window) = (Vec::new(), Window::default());
         let is_missing = |number: u64| number >= oldest && self.storage.length(&segment_name(number)).is_err();
         let named = |link: &SegmentLink| link.header.map(|it| it.before.segment).filter(|it| is_missing(*it));
         let first = self.chain.partition_point(|link| link.number < synced.segment);
@@ -280,7 +283,7 @@ impl<'a> Reading<'a> {
             // A copied record, or a record before another header, names a segment that was replaced, not removed.
             let is_removed = |next| link.limit.is_none() && next > segment && is_missing(next);
             if link.header.is_none() {
-                holes.push(location(0));
+                holes.push(beginning(segment));
             }
             let end = read(self.storage, self.log_id, link, &mut window, &mut |found| {
                 match found {
@@ -306,9 +309,11 @@ impl<'a> Reading<'a> {
                 holes.push(location(end.at));
             }
         }
-        let end = holes.into_iter().find(|hole| *hole >= synced);
-        let counts = |(at, oldest): &(LogLocation, u64)| end.is_none_or(|end| *at < end) && *oldest <= at.segment;
-        let oldest = gone.into_iter().filter(counts).map(|(_, oldest)| oldest).fold(oldest, u64::max);
+        let counts = |(at, oldest): &(LogLocation, u64)| {
+            let end = holes.partition_point(|hole| *hole < synced.max(beginning(*oldest)));
+            *oldest <= at.segment && holes.get(end).is_none_or(|end| *at < *end)
+        };
+        let oldest = gone.into_iter().filter(counts).map(|(_, oldest)| oldest).max().unwrap_or_default();
         Claims { synced, oldest }
     }
 
