@@ -12,9 +12,9 @@ use super::record::{
     group_size, key_size, operation_size, pause_size, settings_size, states_of, GroupCounts, Record, Start,
 };
 use super::replay::{scan, End, Scanned, Visit, Window};
-use super::segment::{segment_name, LogLocation, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
+use super::segment::{segment_name, Header, LogLocation, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
 use super::storage::{is_bad_disk, OpenError, Storage};
-use super::survey::{SegmentLink, Survey};
+use super::survey::{for_each_used, SegmentLink, Survey};
 use crate::engine::{Body, Engine, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
 const ID_LIMIT: u64 = 1 << 63;
@@ -63,10 +63,12 @@ pub struct Reading<'a> {
 struct Claims {
     synced: LogLocation,
     oldest: u64,
+    /// A segment that continues another copy of the log than the segment before it.
+    mixed: Option<Header>,
 }
 
 /// Used if no segment has an intact header: no record can be read, so all bytes count as damaged.
-const ALL_SYNCED: Claims = Claims { synced: LogLocation { segment: u64::MAX, at: 0 }, oldest: 0 };
+const ALL_SYNCED: Claims = Claims { synced: LogLocation { segment: u64::MAX, at: 0 }, oldest: 0, mixed: None };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Last {
@@ -100,7 +102,7 @@ impl<'a> Reading<'a> {
     }
 
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
-        self.drop_stale();
+        self.drop_stale()?;
         self.report.progress.segments = self.chain.len();
         for index in 0..self.chain.len() {
             let link = self.chain[index];
@@ -130,9 +132,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Records of unneeded segments must not be applied: the records that reverse them may be in removed segments.
-    fn drop_stale(&mut self) {
+    fn drop_stale(&mut self) -> Result<(), OpenError> {
         // A single segment is always needed.
         if self.chain.len() > 1 {
+            if let Some(Header { segment, before, .. }) = self.claims().mixed {
+                return Err(OpenError::Mixed(segment_name(segment), segment_name(before.segment)));
+            }
             self.oldest = self.claims().oldest;
         }
         let needed = self.chain.partition_point(|link| link.number < self.oldest);
@@ -140,6 +145,7 @@ impl<'a> Reading<'a> {
         if let [first, .., last] = &self.stale[..] {
             log::info!("{} to {}: needed no longer", segment_name(first.number), segment_name(last.number));
         }
+        Ok(())
     }
 
     fn check_ends(&mut self) {
@@ -187,10 +193,9 @@ impl<'a> Reading<'a> {
         if link.header.is_none() && !is_damage {
             return Ok(false);
         }
-        if let (Some(header), Some(epoch)) = (link.header, self.epoch) {
-            if header.before_epoch != 0 && header.before_epoch != epoch {
-                return Err(OpenError::Mixed(name, segment_name(header.before.segment)));
-            }
+        let is_other = |header: &Header| self.epoch.is_some_and(|epoch| ![0, epoch].contains(&header.before_epoch));
+        if let Some(header) = link.header.filter(is_other) {
+            return Err(OpenError::Mixed(name, segment_name(header.before.segment)));
         }
         self.journal.found_segment(number, length);
         self.last = None;
@@ -271,7 +276,7 @@ impl<'a> Reading<'a> {
         let oldest = headers().map(|header| header.oldest).max().unwrap_or_default().max(1);
         let beginning = |segment| LogLocation { segment, at: 0 };
         let mut gone: Vec<_> = headers().map(|header| (beginning(header.segment), header.oldest)).collect();
-        let (mut holes, mut window) = (Vec::new(), Window::default());
+        let (mut holes, mut mixed, mut window) = (Vec::new(), None, Window::default());
         let is_missing = |number: u64| number >= oldest && self.storage.length(&segment_name(number)).is_err();
         let named = |link: &SegmentLink| link.header.map(|it| it.before.segment).filter(|it| is_missing(*it));
         let first = self.chain.partition_point(|link| link.number < synced.segment);
@@ -285,10 +290,12 @@ impl<'a> Reading<'a> {
             if link.header.is_none() {
                 holes.push(beginning(segment));
             }
+            let mut epoch = link.header.map_or(0, |header| header.epoch);
             let end = read(self.storage, self.log_id, link, &mut window, &mut |found| {
                 match found {
                     Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
                     Scanned::Record { record: Record::Start(start), at, .. } => {
+                        epoch = start.epoch;
                         synced = synced.max(start.synced);
                         gone.push((location(at), start.oldest));
                     }
@@ -299,7 +306,10 @@ impl<'a> Reading<'a> {
                     }
                     Scanned::Record { record: Record::Next(next), .. } if is_removed(next) => removed = Some(next),
                     Scanned::Record { .. } => {}
-                    Scanned::Gap(from, _) => holes.push(location(from)),
+                    Scanned::Gap(from, _) => {
+                        epoch = 0;
+                        holes.push(location(from));
+                    }
                 }
                 true
             });
@@ -307,6 +317,8 @@ impl<'a> Reading<'a> {
             let Ok(end) = end else { continue };
             if link.limit.map_or(end.used > end.at, |limit| end.at < limit) {
                 holes.push(location(end.at));
+                let next = headers().find(|header| header.before.segment == segment);
+                mixed = mixed.or(next.filter(|next| self.is_mixed(location(end.at), epoch, next)));
             }
         }
         let counts = |(at, oldest): &(LogLocation, u64)| {
@@ -314,7 +326,18 @@ impl<'a> Reading<'a> {
             *oldest <= at.segment && holes.get(end).is_none_or(|end| *at < *end)
         };
         let oldest = gone.into_iter().filter(counts).map(|(_, oldest)| oldest).max().unwrap_or_default();
-        Claims { synced, oldest }
+        Claims { synced, oldest, mixed }
+    }
+
+    /// Returns `true` if `next` does not continue the log whose records end at `end`, with the last `epoch`. `end` is
+    /// before the location that `next` states. A power failure can have this effect, and can destroy the record of the
+    /// last epoch unless it was synced, but leaves no bytes after the stated location.
+    fn is_mixed(&self, end: LogLocation, epoch: u64, next: &Header) -> bool {
+        let name = segment_name(end.segment);
+        let is_longer =
+            || for_each_used(self.storage, &name, next.before.at, &mut |_, _| Ok(false)).is_ok_and(|it| !it);
+        let is_other = epoch != 0 && ![0, epoch].contains(&next.before_epoch);
+        end > next.synced && is_other || end >= next.synced && is_longer()
     }
 
     /// Returns `true` if a part of the segment is damaged. An interrupted write at the end of the file is no damage.

@@ -257,6 +257,43 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     assert!(refused > 0, "no mixture was refused");
 }
 
+/// Only the newest segment is from the other server, as in an interrupted copy. If nothing is reported, the server must
+/// restore the complete state of one of the servers.
+// Tests promise P19 of beanpole-promises(7).
+#[test]
+fn the_newest_segment_of_a_server_that_continued_from_the_same_copy_is_refused_or_reported() {
+    let (mut refused, mut silent) = (0, 0);
+    for seed in 0..8 {
+        let (_, common) = Past::of(100 * seed, Disk::new(seed), 16);
+        let [one, other] = [1, 2].map(|side| {
+            let mut past = Past::default();
+            past.live(&common.kill(side), (80, 2), false, 1000 * side + seed);
+            let found = past.files.iter().map(|files| look(files).expect("a log").0).collect::<Vec<_>>();
+            past.files.into_iter().zip(found).collect::<Vec<_>>()
+        });
+        for (newer, last) in &other {
+            let Some((newest, bytes)) = newer.iter().rfind(|(_, bytes)| used(bytes) > 0) else { continue };
+            for (files, state) in &one {
+                let mut mixed = files.clone();
+                if mixed.insert(*newest, bytes.clone()).is_some_and(|bytes| used(&bytes) > 0) {
+                    continue;
+                }
+                match look(&mixed) {
+                    Err(OpenError::Mixed(..)) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                    Ok((found, problems)) => {
+                        let is_whole = [state, last].contains(&&found);
+                        assert!(!problems.is_empty() || is_whole, "seed {seed}, {newest}: {found:?}");
+                        silent += u64::from(problems.is_empty());
+                    }
+                }
+            }
+        }
+    }
+    println!("{refused} refused, {silent} not reported");
+    assert!(refused > 0, "no mixture was refused");
+}
+
 /// The files at one moment, and the index of the newest state that was durable at this moment.
 struct Moment {
     files: Files,
