@@ -132,14 +132,7 @@ fn start_relay(settings: &Settings, status_server: Option<&Server>) -> io::Resul
 const WITH_TLS: &str = "+tls";
 
 fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
-    let config = &settings.config;
-    let all = [
-        (Wire::Beanstalk, &config.listen, config.port),
-        (Wire::Gearman, &config.gearman, config.gearman_port),
-        (Wire::Workq, &config.workq, config.workq_port),
-        (Wire::Http, &config.http, config.http_port),
-    ];
-    let named = |wire: Wire, address: &Address, usual: u16| {
+    let named = |(wire, address, usual): (Wire, &Address, u16)| {
         let (suffix, host, port) = match address {
             Address::Tcp(host, port) => ("", host, port),
             Address::Tls(host, port) => (WITH_TLS, host, port),
@@ -148,8 +141,7 @@ fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
         let host = host.as_deref().unwrap_or(DEFAULT_HOST);
         Some((format!("{}{suffix}", wire.name()), host_and_port(host, port.unwrap_or(usual))))
     };
-    let all = all.into_iter().flat_map(|(wire, addresses, usual)| addresses.iter().map(move |one| (wire, one, usual)));
-    all.filter_map(|(wire, address, usual)| named(wire, address, usual)).collect()
+    settings.config.places().filter_map(named).collect()
 }
 
 /// Returns the first address of each protocol, to which the relays of other servers connect. `advertise`, if given,

@@ -399,21 +399,13 @@ impl Drop for Server {
 }
 
 fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire)>, StartError> {
-    let doors = [
-        (Wire::Beanstalk, if beanstalk { &config.listen[..] } else { &[] }, config.port),
-        (Wire::Gearman, &config.gearman, config.gearman_port),
-        (Wire::Workq, &config.workq, config.workq_port),
-        (Wire::Http, &config.http, config.http_port),
-    ];
-    let mut all = Vec::new();
-    for (wire, addresses, port) in doors {
-        for address in addresses {
-            let (name, bound) = bind(address, port, config);
-            let bound = bound.map_err(|error| StartError::address(&name, wire, &error))?;
-            all.push((name, bound, wire));
-        }
-    }
-    Ok(all)
+    let places = config.places().filter(|(wire, ..)| beanstalk || *wire != Wire::Beanstalk);
+    let bind_one = |(wire, address, port)| {
+        let (name, bound) = bind(address, port, config);
+        let bound = bound.map_err(|error| StartError::address(&name, wire, &error))?;
+        Ok((name, bound, wire))
+    };
+    places.map(bind_one).collect()
 }
 
 fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
@@ -448,10 +440,10 @@ const MIN_HTTP_TOKEN: usize = 16;
 
 /// Reads the HTTP token and collects the enabled protocols. Must be called before switching to another user.
 fn prepare_http(config: &mut Config) -> Result<(), StartError> {
-    config.protocols.http.spoken = vec![Wire::Beanstalk];
-    let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];
-    let others = others.into_iter().filter(|(_, addresses)| !addresses.is_empty());
-    config.protocols.http.spoken.extend(others.map(|(wire, _)| wire));
+    let mut spoken = vec![Wire::Beanstalk];
+    spoken.extend(config.places().map(|(wire, ..)| wire));
+    spoken.dedup();
+    config.protocols.http.spoken = spoken;
     if config.access.is_some() && config.http_token.is_some() {
         let message = "--http-token cannot be used with --access, whose file has the tokens";
         return Err(StartError::settings(message.to_owned()));

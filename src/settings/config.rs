@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::binlog::{BinlogSettings, SyncMode};
 pub use crate::protocol::beanstalk::Extensions;
 pub use crate::protocol::gearman::MAX_PREFIX as MAX_HANDLE_PREFIX;
+use crate::protocol::Wire;
 use crate::shared::system;
 
 /// The default address to listen on. Unlike the default of beanstalkd, this default is a loopback address: without an
@@ -245,6 +246,18 @@ impl Config {
     pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Config {
         change(&mut self);
         self
+    }
+
+    /// Returns the addresses to listen on by protocol, each with the port to use if the address specifies no port.
+    #[doc(hidden)]
+    pub fn places(&self) -> impl Iterator<Item = (Wire, &Address, u16)> {
+        let all = [
+            (Wire::Beanstalk, &self.listen, self.port),
+            (Wire::Gearman, &self.gearman, self.gearman_port),
+            (Wire::Workq, &self.workq, self.workq_port),
+            (Wire::Http, &self.http, self.http_port),
+        ];
+        all.into_iter().flat_map(|(wire, places, port)| places.iter().map(move |address| (wire, address, port)))
     }
 }
 

@@ -265,10 +265,8 @@ fn finish(settings: &mut Settings) -> Result<(), String> {
         let options = "--port-file, --ready-fd and --exit-with-parent";
         return Err(format!("{options} cannot be used with --journal, because a standby does not listen"));
     }
-    let Config { listen, gearman, workq, http, tls, .. } = &mut settings.config;
-    let mut addresses = [&*listen, gearman, workq, http].into_iter().flatten();
-    let has_tls = addresses.any(|address| matches!(address, Address::Tls(..)));
-    let problem = match tls {
+    let has_tls = settings.config.places().any(|(_, address, _)| matches!(address, Address::Tls(..)));
+    let problem = match &mut settings.config.tls {
         None if has_tls => "a tls: address requires --tls-cert, and --tls-key unless that file contains the key",
         Some(files) if files.certificate.as_os_str().is_empty() => "--tls-key and --tls-client-ca require --tls-cert",
         Some(_) if !has_tls => "--tls-cert requires an address with TLS, such as -l tls:127.0.0.1",
