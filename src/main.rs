@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::{path::Path, process::ExitCode, sync::Arc};
 
 use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::config::LogTarget;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, log as server_log, signals, systemd};
@@ -15,7 +16,7 @@ use beanpole::internals::{cluster, ctl, system};
 use beanpole::{Server, StartError};
 use process::parent::{self, Parent, PidFile, PortFile, ReadyFile, Side};
 use process::{allocator, standby};
-use server_log::{LogForm, Target};
+use server_log::LogForm;
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
 
@@ -44,7 +45,8 @@ fn main() -> ExitCode {
         Ok(Action::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
             let form = if settings.json_log { LogForm::Json } else { LogForm::Text };
-            return with_log("beanpole", server_log::start(level, form, None), || run(*settings, false, |_| {}));
+            let started = server_log::start(level, form, LogTarget::Stderr, None);
+            return with_log("beanpole", started, || run(*settings, false, |_| {}));
         }
         Err(problem) => return exit_with("beanpole", BAD_USAGE, &format!("{problem} (see beanpole -h)")),
     }
@@ -86,15 +88,9 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
             Err(error) => return exit_with("gearmand", 1, &format!("cannot run in the background: {error}")),
         }
     }
-    let user = gearmand.settings.config.user.clone();
-    let target = match gearmand.log {
-        gearmand::Log::Stderr => None,
-        gearmand::Log::File(path) => Some(Target::File(path, host::user_id(user.as_deref()))),
-        gearmand::Log::Syslog => Some(Target::Syslog("gearmand".to_owned())),
-        gearmand::Log::Nowhere => Some(Target::Nowhere),
-    };
-    let keeps_stderr = target.is_none();
-    with_log("gearmand", server_log::start(gearmand.level, LogForm::Text, target), || {
+    let owner = host::user_id(gearmand.settings.config.user.as_deref());
+    let keeps_stderr = gearmand.log == LogTarget::Stderr;
+    with_log("gearmand", server_log::start(gearmand.level, LogForm::Text, gearmand.log, owner), || {
         let path = gearmand.pid_file.as_deref();
         let mut pid_file = match path.map(PidFile::open).transpose() {
             Ok(pid_file) => pid_file,

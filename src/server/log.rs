@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use crate::engine::push_moment;
+use crate::settings::config::LogTarget;
 use crate::shared::files;
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
@@ -29,28 +30,11 @@ pub enum LogForm {
     Journal,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
-    /// The path, and the ID of the user who becomes the owner if root creates the file.
-    File(PathBuf, Option<u32>),
-    Syslog(String),
-    Nowhere,
-}
-
 enum OpenTarget {
-    /// `lost` lines were dropped since the last written line.
-    Stderr {
-        form: LogForm,
-        lost: u64,
-    },
-    File {
-        path: PathBuf,
-        file: File,
-    },
-    Syslog {
-        name: String,
-        socket: Option<UnixDatagram>,
-    },
+    // `lost` lines were dropped since the last written line.
+    Stderr { form: LogForm, lost: u64 },
+    File { path: PathBuf, file: File },
+    Syslog(Option<UnixDatagram>),
     Nowhere,
 }
 
@@ -67,13 +51,14 @@ pub fn level(verbosity: u32) -> LevelFilter {
     }
 }
 
-pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
+/// `owner` is the ID of the user who becomes the owner of a log file if root creates it.
+pub fn start(level: LevelFilter, form: LogForm, target: LogTarget, owner: Option<u32>) -> io::Result<()> {
     let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
-    let target = match elsewhere {
-        Some(Target::File(path, owner)) => OpenTarget::File { file: open_file(&path, owner)?, path },
-        Some(Target::Syslog(name)) => OpenTarget::Syslog { name, socket: None },
-        Some(Target::Nowhere) => OpenTarget::Nowhere,
-        None => OpenTarget::Stderr { form, lost: 0 },
+    let target = match target {
+        LogTarget::Stderr => OpenTarget::Stderr { form, lost: 0 },
+        LogTarget::File(path) => OpenTarget::File { file: open_file(&path, owner)?, path },
+        LogTarget::Syslog => OpenTarget::Syslog(None),
+        LogTarget::Nowhere => OpenTarget::Nowhere,
     };
     // Fails only if the process already has a logger.
     if log::set_logger(LOGGER.get_or_init(|| Logger(Mutex::new(target)))).is_ok() {
@@ -103,9 +88,9 @@ impl Log for Logger {
         let _ = match &mut *self.0.lock() {
             OpenTarget::Stderr { form, lost } => write_to_stderr(record, *form, lost, now),
             OpenTarget::File { file, .. } => file.write_all(line(record, LogForm::Text, SystemTime::now()).as_bytes()),
-            OpenTarget::Syslog { name, socket } => {
+            OpenTarget::Syslog(socket) => {
                 let (text, severity) = (text(record), severity(record.level()));
-                let line = format!("<{}>{name}[{}]: {text}", DAEMONS << 3 | severity, std::process::id());
+                let line = format!("<{}>gearmand[{}]: {text}", DAEMONS << 3 | severity, std::process::id());
                 let sent = socket.as_ref().is_some_and(|socket| socket.send(line.as_bytes()).is_ok());
                 if !sent {
                     // The syslog daemon may have been restarted. If its socket is full, the line is lost.

@@ -61,6 +61,16 @@ impl TlsFiles {
     }
 }
 
+#[doc(hidden)]
+/// The destination of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogTarget {
+    Stderr,
+    File(PathBuf),
+    Syslog,
+    Nowhere,
+}
+
 /// TCP keepalive, which closes a connection if the peer acknowledges nothing for `idle + interval * count` seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

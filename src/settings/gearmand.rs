@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use log::LevelFilter;
 
-use crate::settings::config::{connection_limit, Address, GEARMAN_PORT};
+use crate::settings::config::{connection_limit, Address, LogTarget, GEARMAN_PORT};
 use crate::settings::options::{self, number, Settings};
 use crate::settings::words::{self, flag, Flag, Given};
 use crate::shared::system;
@@ -22,18 +22,10 @@ pub enum GearmandAction {
     Help,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Log {
-    Stderr,
-    File(PathBuf),
-    Syslog,
-    Nowhere,
-}
-
 #[derive(Debug)]
 pub struct Gearmand {
     pub settings: Settings,
-    pub log: Log,
+    pub log: LogTarget,
     pub level: LevelFilter,
     pub pid_file: Option<PathBuf>,
     pub daemon: bool,
@@ -68,7 +60,7 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
     flag("R,round-robin", "", "no effect: functions always take turns", |_, _| Ok(())),
     flag("q,queue-type", "ARG", "must be builtin; to store jobs, use --binlog=DIR", |_, text| if text == "builtin" { Ok(()) } else { Err(format!("queue type {text} is not supported; to store background jobs, use --binlog=DIR")) }),
     flag("config-file", "ARG", "configuration file (default /etc/gearmand.conf, if it exists)", |_, _| Ok(())),
-    flag("syslog", "", "log to syslog", |it, _| { (it.log, it.log_given) = (Log::Syslog, true); Ok(()) }),
+    flag("syslog", "", "log to syslog", |it, _| { (it.log, it.log_given) = (LogTarget::Syslog, true); Ok(()) }),
     flag("coredump", "", "no effect: the system controls core dumps", |it, _| it.ignore("--coredump")),
     flag("t,threads", "ARG", "number of threads; 0: half the CPUs, 1 to 4", |it, text| if text == "0" { Ok(()) } else { it.settings.set("threads", text) }),
     flag("u,user", "ARG", "run as this user after binding the addresses", |it, text| it.settings.set("user", text)),
@@ -119,7 +111,7 @@ impl Gearmand {
     fn new() -> Gearmand {
         let mut settings = Settings::default();
         settings.config.listen.clear();
-        let (log, level, port) = (Log::Stderr, LevelFilter::Info, GEARMAN_PORT);
+        let (log, level, port) = (LogTarget::Stderr, LevelFilter::Info, GEARMAN_PORT);
         let (pid_file, daemon, hosts, log_given, ignored) = Default::default();
         Gearmand { settings, log, level, pid_file, daemon, port, hosts, log_given, ignored }
     }
@@ -148,7 +140,7 @@ impl Gearmand {
 
     fn finish(&mut self) -> Result<(), String> {
         if !self.log_given && self.daemon {
-            self.log = Log::File(PathBuf::from("/var/log/gearmand.log"));
+            self.log = LogTarget::File(PathBuf::from("/var/log/gearmand.log"));
         }
         let Gearmand { settings, hosts, port, ignored, .. } = self;
         settings.config.ends_when_drained = true;
@@ -200,9 +192,9 @@ fn file_descriptors(it: &mut Gearmand, text: &str) -> Result<(), String> {
 fn log_file(it: &mut Gearmand, text: &str) -> Result<(), String> {
     it.log_given = true;
     it.log = match text {
-        "stderr" => Log::Stderr,
-        "none" => Log::Nowhere,
-        path => Log::File(PathBuf::from(path)),
+        "stderr" => LogTarget::Stderr,
+        "none" => LogTarget::Nowhere,
+        path => LogTarget::File(PathBuf::from(path)),
     };
     Ok(())
 }
@@ -306,8 +298,8 @@ mod tests {
         assert!(plain.settings.config.listen.is_empty() && plain.settings.config.workq.is_empty());
         assert_eq!(plain.settings.config.gearman, [Address::Tcp(None, Some(4730))]);
         assert!(plain.settings.notices[0].contains("127.0.0.1 only"), "{:?}", plain.settings.notices);
-        assert_eq!((plain.log, plain.level, plain.daemon), (Log::Stderr, LevelFilter::Info, false));
-        assert_eq!(gearmand("-d").log, Log::File(PathBuf::from("/var/log/gearmand.log")));
+        assert_eq!((plain.log, plain.level, plain.daemon), (LogTarget::Stderr, LevelFilter::Info, false));
+        assert_eq!(gearmand("-d").log, LogTarget::File(PathBuf::from("/var/log/gearmand.log")));
     }
 
     #[test]
@@ -320,7 +312,7 @@ mod tests {
             let it = gearmand(line);
             let config = &it.settings.config;
             assert!(it.daemon && it.settings.notices.is_empty(), "{line}");
-            assert_eq!((it.pid_file, it.log), (Some("/p".into()), Log::File("/l".into())));
+            assert_eq!((it.pid_file, it.log), (Some("/p".into()), LogTarget::File("/l".into())));
             assert_eq!(config.gearman, [tcp("127.0.0.2", 4731)]);
             assert_eq!((config.threads, config.job_retries, config.worker_wakeup), (3, Some(3), 0));
             assert_eq!((config.user.as_deref(), config.max_connections), (Some("me"), 936));
