@@ -209,12 +209,8 @@ impl Engine {
         self.store.jobs.find(id).map(|slot| self.store.jobs.view(slot))
     }
 
-    pub fn undrain(&mut self) {
-        self.draining = false;
-    }
-
-    pub fn drain(&mut self) {
-        self.draining = true;
+    pub fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
     }
 
     pub fn tube_names(&self) -> impl Iterator<Item = &[u8]> {

@@ -291,7 +291,7 @@ impl Hub {
     }
 
     pub fn drain(&self) {
-        self.core.lock().engine.drain();
+        self.core.lock().engine.set_draining(true);
         if self.config.ends_when_drained {
             self.turn(&mut TurnScratch::default(), |core, _, _| core.request_stop(true));
         }
@@ -343,7 +343,7 @@ impl Core {
 
     pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
-            self.engine.drain();
+            self.engine.set_draining(true);
             self.stops_when_empty = true;
         } else {
             self.stops = true;

@@ -273,6 +273,6 @@ impl World for Within {
     }
 
     fn drain(&mut self) {
-        self.engine.drain();
+        self.engine.set_draining(true);
     }
 }

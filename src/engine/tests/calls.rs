@@ -221,7 +221,7 @@ impl Call {
             Ignore(client, tube) => Answer::Ignored(engine.ignore(client, tube.as_bytes(), now)),
             Pause(tube, length) => Answer::Is(engine.pause(tube.as_bytes(), length, now)),
             Drain => {
-                engine.drain();
+                engine.set_draining(true);
                 Answer::Nothing
             }
             Tick { limit } => Answer::Is((0..limit).any(|_| engine.tick(now))),
@@ -234,7 +234,7 @@ impl Call {
         let shown = |job: Option<JobView>| job.map_or(Answer::NoSuchJob, |job| show(job.id(), job.body().bytes()));
         match *self {
             Undrain => {
-                engine.undrain();
+                engine.set_draining(false);
                 Answer::Nothing
             }
             PutTagged { client, pri, delay, ttr, ref tags } => {

@@ -502,7 +502,7 @@ fn ids_are_never_assigned_twice_or_to_refused_jobs() {
         let new = NewJob { pri: 7, delay: Span::ZERO, ttr: TTR, body };
         assert_eq!(queue.engine.put(client, new, queue.now), Err(Refused::OutOfMemory));
     }
-    queue.engine.drain();
+    queue.engine.set_draining(true);
     let new = NewJob { pri: 7, delay: Span::ZERO, ttr: TTR, body: Body::from(vec![]) };
     assert_eq!(queue.engine.put(client, new, queue.now), Err(Refused::Draining));
     let stats = queue.engine.stats();

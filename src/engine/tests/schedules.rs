@@ -71,11 +71,11 @@ fn a_refused_copy_is_put_as_soon_as_possible() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let id = put(&mut engine, client, "a", "60", 0, at(0));
-    engine.drain();
+    engine.set_draining(true);
     tick(&mut engine, at(60));
     assert_eq!((counts(&engine, id), engine.next_deadline()), ((0, 0, at(60)), at(61)));
     assert_eq!(engine.kick_job(id, at(60)), Err(Refused::Draining));
-    engine.undrain();
+    engine.set_draining(false);
     tick(&mut engine, at(61));
     assert_eq!(counts(&engine, id), (1, 0, at(120)));
     let mut engine = Engine::new(Limits::NONE);

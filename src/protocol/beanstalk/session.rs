@@ -313,11 +313,7 @@ const DELETE_STEPS: u64 = 8;
 const MAX_KEYS: usize = 1000;
 
 fn drain(drains: bool, context: &mut Context, out: &mut Output) {
-    if drains {
-        context.engine.drain();
-    } else {
-        context.engine.undrain();
-    }
+    context.engine.set_draining(drains);
     reply::words(out, if drains { reply::DRAINING } else { reply::NOT_DRAINING });
 }
 

@@ -183,7 +183,7 @@ impl Stepped {
 
     /// Accepts new jobs again, like the command `undrain`.
     pub fn undrain(&self) {
-        self.hub.with_engine(|engine, _| engine.undrain());
+        self.hub.with_engine(|engine, _| engine.set_draining(false));
     }
 
     /// Returns the log, or `None` if jobs are kept only in memory.
