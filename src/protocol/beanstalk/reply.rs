@@ -57,23 +57,13 @@ pub fn numbers<const N: usize>(out: &mut Output, word: &[u8], numbers: [u64; N])
 
 /// `state` is `None` if the job has ended. `raised` is the new priority of the job if the put has raised it.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
-    let state: &[u8] = match state {
-        Some(State::Ready) => b" READY",
-        Some(State::Delayed | State::Held) => b" DELAYED",
-        Some(State::Reserved) => b" RESERVED",
-        Some(State::Buried) => b" BURIED",
-        Some(State::Scheduled) => b" SCHEDULED",
-        Some(State::Finished) | None => b" DELETED",
+    let state = match state {
+        Some(State::Held) => State::Delayed.word(),
+        Some(State::Finished) | None => "deleted",
+        Some(state) => state.word(),
     };
-    let text = out.text();
-    text.extend_from_slice(b"INSERTED ");
-    push_number(text, id.0);
-    text.extend_from_slice(state);
-    if let Some(pri) = raised {
-        text.push(b' ');
-        push_number(text, pri.into());
-    }
-    text.extend_from_slice(b"\r\n");
+    let raised = raised.map_or(String::new(), |pri| format!(" {pri}"));
+    words(out, format!("INSERTED {} {}{raised}\r\n", id.0, state.to_ascii_uppercase()).as_bytes());
 }
 
 pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
