@@ -5,7 +5,7 @@ use std::path::Path;
 use super::hub::{Hub, TurnScratch};
 use crate::engine::{NotSet, TubeSettings, NOBODY};
 use crate::protocol::beanstalk::{read_settings, SETTINGS_OVERHEAD};
-use crate::protocol::text::{is_tube_name, unquote_name};
+use crate::protocol::text::{is_tube_name, next_word, unquote_name};
 use crate::shared::files;
 
 pub type TubeLine = (Box<[u8]>, TubeSettings);
@@ -20,16 +20,8 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
             continue;
         }
         let wrong = |what: &str| fail(&format!("line {}: {what}: {}", index + 1, line.escape_ascii()));
-        let (name, rest) = match unquote_name(line) {
-            Some((name, rest)) => (name.to_vec(), rest),
-            None => {
-                let (name, rest) = line.split_at(line.iter().position(|&byte| byte == b' ').unwrap_or(line.len()));
-                if !is_tube_name(name) {
-                    return Err(wrong("invalid tube name"));
-                }
-                (name.to_vec(), rest)
-            }
-        };
+        let plain = || next_word(line).filter(|(name, _)| is_tube_name(name)).map(|(name, rest)| (name.to_vec(), rest));
+        let (name, rest) = unquote_name(line).or_else(plain).ok_or_else(|| wrong("invalid tube name"))?;
         let settings = read_settings(rest).ok_or_else(|| wrong("invalid settings"))?;
         tubes.push((name.into(), settings));
     }
