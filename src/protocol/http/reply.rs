@@ -20,24 +20,16 @@ const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 const GUARDS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n";
 
+#[rustfmt::skip]
+const REASONS: [(u16, &str); 14] = [
+    (200, "OK"), (400, "Bad Request"), (401, "Unauthorized"), (403, "Forbidden"), (404, "Not Found"),
+    (405, "Method Not Allowed"), (409, "Conflict"), (411, "Length Required"), (413, "Content Too Large"),
+    (415, "Unsupported Media Type"), (417, "Expectation Failed"), (421, "Misdirected Request"),
+    (431, "Request Header Fields Too Large"), (505, "HTTP Version Not Supported"),
+];
+
 fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        409 => "Conflict",
-        411 => "Length Required",
-        413 => "Content Too Large",
-        415 => "Unsupported Media Type",
-        417 => "Expectation Failed",
-        421 => "Misdirected Request",
-        431 => "Request Header Fields Too Large",
-        505 => "HTTP Version Not Supported",
-        _ => "Service Unavailable",
-    }
+    REASONS.iter().find(|(known, _)| *known == status).map_or("Service Unavailable", |(_, reason)| reason)
 }
 
 /// The caller must append a body of `length` bytes, except for a HEAD request.
