@@ -205,11 +205,7 @@ impl<'a> Object<'a> {
     }
 
     pub fn text(&self, key: &str) -> Result<Option<&str>, ()> {
-        match find(&self.0, key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(()),
-        }
+        find(&self.0, key).map(|value| Part(value).text().ok_or(())).transpose()
     }
 
     pub fn take_text(&mut self, key: &str) -> Result<Option<Cow<'a, str>>, ()> {
