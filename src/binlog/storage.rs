@@ -1,7 +1,7 @@
 //! Access to the files of a log. A [`Storage`] is a directory of named files: [`Folder`] is a directory on a real disk,
 //! and tests use a simulated disk. Must not interpret the contents of files.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant, SystemTime};
@@ -9,14 +9,14 @@ use std::{collections::HashMap, fmt, io, path::PathBuf, sync::Arc};
 
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, openat, renameat, AtFlags, FcntlArg, Flock, FlockArg, OFlag};
-use nix::libc;
+use nix::libc::{self, S_IFMT, S_IFREG};
 use nix::sys::stat::{mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
 use super::replay::fill;
 use super::segment::{ASIDE, VERSION};
 use crate::shared::lock_order::LeafMutex;
-use crate::shared::system::{self, fstat, fstatat, uninterrupted, FileStat, O_LARGEFILE};
+use crate::shared::system::{self, fstatat, uninterrupted, O_LARGEFILE, O_PATH};
 
 /// Several threads can write to and sync a file concurrently.
 pub trait LogFile: Send + Sync {
@@ -87,8 +87,12 @@ struct Opened {
     /// The directory's modification time at the last listing, or `None` if a later change could get the same time.
     listed: LeafMutex<Option<SystemTime>>,
     /// The files that were opened for writing or created. Another file with such a name is not part of the log.
-    files: LeafMutex<HashMap<String, FileStat>>,
+    files: LeafMutex<HashMap<String, Identity>>,
 }
+
+/// The device number, the inode number and, where known, the time of creation. Many file systems give the inode number
+/// of a removed file to the next new file.
+type Identity = (u64, u64, Option<SystemTime>);
 
 /// A file system may support only one of these locks.
 #[derive(Debug)]
@@ -139,8 +143,12 @@ impl Opened {
 
     fn is_replaced(&self, name: &str) -> bool {
         let Some(ours) = self.files.lock().get(name).copied() else { return false };
-        fstatat(&self.folder, name, AtFlags::empty())
-            .is_ok_and(|found| (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino))
+        match open_in(&self.folder, name, O_PATH | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) {
+            Ok(found) => identity(&found) != ours || !found.is_file(),
+            // For example a link that leads nowhere. A missing file is not a replaced one.
+            Err(_) => fstatat(&self.folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+                .is_ok_and(|found| found.st_mode & S_IFMT != S_IFREG),
+        }
     }
 
     fn lock(&self) -> io::Result<Locks> {
@@ -229,14 +237,14 @@ impl Storage for Folder {
             let _ = unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir);
             return Err(error);
         }
-        opened.files.lock().insert(name.to_owned(), fstat(&file)?);
+        opened.files.lock().insert(name.to_owned(), identity(&file.metadata()?));
         Ok(Arc::new(file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let opened = self.opened()?;
         let file = open_in(&opened.folder, name, OFlag::O_RDWR)?;
-        opened.files.lock().entry(name.to_owned()).or_insert(fstat(&file)?);
+        opened.files.lock().entry(name.to_owned()).or_insert(identity(&file.metadata()?));
         Ok(Arc::new(file))
     }
 
@@ -278,6 +286,10 @@ impl Storage for Folder {
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
+}
+
+fn identity(file: &Metadata) -> Identity {
+    (file.dev(), file.ino(), file.created().ok())
 }
 
 fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {

@@ -238,6 +238,32 @@ fn jobs_of_replaced_segments_are_rewritten_and_the_replacements_are_kept() {
     compare(&mut client, &jobs);
 }
 
+/// On many file systems, the new file gets the inode number of the removed one.
+#[test]
+fn jobs_of_segments_removed_and_created_again_are_rewritten() {
+    let home = Home::new();
+    let (daemon, mut client, jobs) = fill(&home);
+    assert!(number(&mut client, "stats", "binlog-current-index") > 3);
+    let paths: Vec<_> = segments(&home).iter().map(|name| home.path().join(name)).collect();
+    daemon.freeze();
+    let bytes = fs::read(&paths[0]).expect("a segment");
+    paths[..3].iter().for_each(|path| fs::remove_file(path).expect("a segment"));
+    fs::write(&paths[0], bytes).expect("a file");
+    fs::create_dir(&paths[1]).expect("a directory");
+    std::os::unix::fs::symlink("nowhere", &paths[2]).expect("a link");
+    daemon.thaw();
+    wait_until("the loss is detected", || lost(&mut client) == 3);
+    assert_eq!(state(&mut client), "ok");
+    wait_until("the replacements are set aside", || {
+        fs::read_dir(home.path().join("damaged")).is_ok_and(|files| files.count() == 3)
+    });
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
+    compare(&mut client, &jobs);
+}
+
 #[test]
 fn a_replaced_directory_is_filled_if_it_is_empty() {
     let home = Home::new();

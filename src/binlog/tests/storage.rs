@@ -165,6 +165,47 @@ fn a_file_that_another_program_has_replaced_is_neither_listed_nor_removed() {
     assert_eq!(sorted(), [ASIDE, "other"]);
 }
 
+/// Many file systems give the new file the inode number of the removed one.
+#[test]
+fn a_file_removed_and_created_again_is_a_different_file() {
+    let (folder, temporary) = temporary("again");
+    let path = temporary.path().join("file");
+    for what in ["a file with the same content", "a directory", "a socket", "a link that leads nowhere"] {
+        folder.create("file", 1).expect("a file");
+        assert!(folder.list().expect("a directory").iter().any(|name| name == "file"));
+        std::thread::sleep(COARSE);
+        fs::remove_file(&path).expect("a file");
+        match what {
+            "a directory" => fs::create_dir(&path).expect("a directory"),
+            "a socket" => drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket")),
+            "a link that leads nowhere" => std::os::unix::fs::symlink("nowhere", &path).expect("a link"),
+            _ => fs::write(&path, [0]).expect("a file"),
+        }
+        assert!(!folder.list().expect("a directory").iter().any(|name| name == "file"), "{what}");
+        folder.remove("file").expect("a moved file");
+        assert!(path.symlink_metadata().is_err(), "{what}");
+    }
+    assert_eq!(fs::read_dir(temporary.path().join(ASIDE)).expect("a directory").count(), 4);
+}
+
+#[test]
+fn changes_that_keep_a_file_do_not_replace_it() {
+    let (folder, temporary) = temporary("kept");
+    let path = |name: &str| temporary.path().join(name);
+    let file = folder.create("file", 9).expect("a file");
+    file.write_at(3, &[7; 9]).expect("free space");
+    file.truncate(5).expect("a shorter file");
+    fs::hard_link(path("file"), path("second")).expect("a link");
+    fs::remove_file(path("file")).expect("a file");
+    fs::rename(path("second"), path("file")).expect("a renamed file");
+    fs::set_permissions(path("file"), std::os::unix::fs::PermissionsExt::from_mode(0o444)).expect("permissions");
+    File::open(path("file")).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH)).expect("a time");
+    assert_eq!(folder.list().expect("a directory"), ["file"]);
+    fs::rename(path("file"), path("elsewhere")).expect("a renamed file");
+    std::os::unix::fs::symlink("elsewhere", path("file")).expect("a link");
+    assert_eq!(folder.list().expect("a directory").len(), 2);
+}
+
 #[test]
 fn files_stay_in_the_opened_directory_until_another_is_locked() {
     let (folder, temporary) = temporary("replaced");
