@@ -15,6 +15,7 @@ use nix::unistd::{unlinkat, UnlinkatFlags};
 
 use super::replay::fill;
 use super::segment::{ASIDE, VERSION};
+use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system::{self, fstatat, uninterrupted, O_LARGEFILE, O_PATH};
 
@@ -34,9 +35,9 @@ pub trait Storage: Send + Sync {
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(true)
     }
-    /// Omits files that another program has replaced since they were first opened or created.
+    /// Omits files that another program has replaced or truncated since they were first opened or created.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Returns all names, or `None` if no file was added or removed since the last call.
+    /// Returns all names, or `None` if the list is unchanged. May overlook truncated files until one of the next calls.
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
         self.list().map(Some)
     }
@@ -86,13 +87,31 @@ struct Opened {
     locks: Option<Locks>,
     /// The directory's modification time at the last listing, or `None` if a later change could get the same time.
     listed: LeafMutex<Option<SystemTime>>,
-    /// The files that were opened for writing or created. Another file with such a name is not part of the log.
-    files: LeafMutex<HashMap<String, Identity>>,
+    files: LeafMutex<Files>,
 }
 
-/// The device number, the inode number and, where known, the time of creation. Many file systems give the inode number
-/// of a removed file to the next new file.
-type Identity = (u64, u64, Option<SystemTime>);
+#[derive(Debug, Default)]
+struct Files {
+    /// The files that were opened for writing or created. Another file with such a name is not part of the log.
+    originals: HashMap<String, Arc<Original>>,
+    /// The files that the next checks for truncated files will include.
+    unchecked: Vec<String>,
+    checked: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Original {
+    /// The device number, the inode number and, where known, the time of creation. Many file systems give the inode
+    /// number of a removed file to the next new file.
+    identity: (u64, u64, Option<SystemTime>),
+    /// If the file is shorter, another program has truncated it.
+    length: AtomicU64,
+}
+
+struct TrackedFile {
+    file: File,
+    original: Arc<Original>,
+}
 
 /// A file system may support only one of these locks.
 #[derive(Debug)]
@@ -104,6 +123,9 @@ struct Locks {
 /// Contains the process ID. beanstalkd locks a file of the same name.
 const LOCK: &str = "lock";
 const ZEROS: usize = 64 * 1024;
+/// The minimum time between two checks for truncated files, and the maximum number of files in a check.
+const PAUSE: Duration = Duration::from_millis(250);
+const AT_ONCE: usize = 500;
 /// File systems use coarse clocks, so changes within this time may get the same modification time.
 const COARSE: Duration = Duration::from_millis(100);
 
@@ -142,13 +164,37 @@ impl Opened {
     }
 
     fn is_replaced(&self, name: &str) -> bool {
-        let Some(ours) = self.files.lock().get(name).copied() else { return false };
+        let Some(ours) = self.files.lock().originals.get(name).cloned() else { return false };
         match open_in(&self.folder, name, O_PATH | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) {
-            Ok(found) => identity(&found) != ours || !found.is_file(),
+            Ok(found) => Original::of(&found).identity != ours.identity || !found.is_file() || ours.is_longer(&found),
             // For example a link that leads nowhere. A missing file is not a replaced one.
             Err(_) => fstatat(&self.folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)
                 .is_ok_and(|found| found.st_mode & S_IFMT != S_IFREG),
         }
+    }
+
+    /// Truncating a file does not change the directory, so checks some of the files in turn.
+    fn finds_truncated(&self) -> bool {
+        let mut files = self.files.lock();
+        if files.checked.is_some_and(|last| last.elapsed() < PAUSE) {
+            return false;
+        }
+        files.checked = Some(Instant::now());
+        if files.unchecked.is_empty() {
+            files.unchecked = files.originals.keys().cloned().collect();
+        }
+        let rest = files.unchecked.len().saturating_sub(AT_ONCE);
+        let names = files.unchecked.split_off(rest);
+        drop(files);
+        names.iter().any(|name| self.is_replaced(name))
+    }
+
+    /// Keeps an earlier entry, so that a replaced file stays known as such.
+    fn track(&self, name: &str, file: File) -> io::Result<Arc<dyn LogFile>> {
+        let found = file.metadata()?;
+        let mut files = self.files.lock();
+        let original = files.originals.entry(name.to_owned()).or_insert_with(|| Arc::new(Original::of(&found)));
+        Ok(Arc::new(TrackedFile { file, original: original.clone() }))
     }
 
     fn lock(&self) -> io::Result<Locks> {
@@ -210,7 +256,8 @@ impl Storage for Folder {
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
         let opened = self.opened()?;
         let changed = opened.folder.metadata()?.modified()?;
-        if *opened.listed.lock() == Some(changed) {
+        let is_same = *opened.listed.lock() == Some(changed);
+        if is_same && !opened.finds_truncated() {
             return Ok(None);
         }
         let age = SystemTime::now().duration_since(changed).unwrap_or_default();
@@ -237,15 +284,14 @@ impl Storage for Folder {
             let _ = unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir);
             return Err(error);
         }
-        opened.files.lock().insert(name.to_owned(), identity(&file.metadata()?));
-        Ok(Arc::new(file))
+        opened.files.lock().originals.remove(name);
+        opened.track(name, file)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let opened = self.opened()?;
         let file = open_in(&opened.folder, name, OFlag::O_RDWR)?;
-        opened.files.lock().entry(name.to_owned()).or_insert(identity(&file.metadata()?));
-        Ok(Arc::new(file))
+        opened.track(name, file)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -266,7 +312,7 @@ impl Storage for Folder {
             }
         }
         renameat(&opened.folder, from, &target, name.as_str())?;
-        opened.files.lock().remove(from);
+        opened.files.lock().originals.remove(from);
         target.sync_all()?;
         opened.folder.sync_all()
     }
@@ -277,7 +323,7 @@ impl Storage for Folder {
             return self.rename(name, &format!("{ASIDE}/{name}"));
         }
         unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
-        opened.files.lock().remove(name);
+        opened.files.lock().originals.remove(name);
         // Without this sync, a power failure could undo this removal although a later removal survives.
         opened.folder.sync_all()
     }
@@ -286,10 +332,6 @@ impl Storage for Folder {
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
-}
-
-fn identity(file: &Metadata) -> Identity {
-    (file.dev(), file.ino(), file.created().ok())
 }
 
 fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
@@ -350,17 +392,36 @@ fn fill_with_zeros(file: &File, size: u64) -> io::Result<()> {
     (0..size).step_by(ZEROS).try_for_each(|offset| file.write_all_at(&zeros[..count(offset)], offset))
 }
 
-impl LogFile for File {
+impl Original {
+    fn of(file: &Metadata) -> Original {
+        let identity = (file.dev(), file.ino(), file.created().ok());
+        Original { identity, length: AtomicU64::new(file.len()) }
+    }
+
+    /// `found` must be read before this call, because the server also truncates its files.
+    fn is_longer(&self, found: &Metadata) -> bool {
+        found.len() < self.length.load(Ordering::SeqCst)
+    }
+}
+
+impl LogFile for TrackedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)?;
+        self.original.length.fetch_max(offset + bytes.len() as u64, Ordering::SeqCst);
+        Ok(())
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.set_len(length)
+        // If another program has truncated the file, `set_len` could extend it and thus hide the loss.
+        if self.original.is_longer(&self.file.metadata()?) {
+            return Err(io::Error::other("another program has truncated a segment"));
+        }
+        self.original.length.store(length, Ordering::SeqCst);
+        self.file.set_len(length)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        self.file.sync_data()
     }
 }
 

@@ -215,8 +215,8 @@ impl Wal {
         true
     }
 
-    /// Makes compaction rewrite the live items of segments that another program has removed or replaced. Without the
-    /// directory or an open segment, the log fails and recovers with new files. Does nothing during other maintenance.
+    /// Makes compaction rewrite the live items of segments that another program has removed, replaced or truncated. The
+    /// loss of the directory or of an open segment makes the log fail and recover. Does nothing during maintenance.
     pub fn check(&self, access: &impl JournalAccess) {
         let Some(_guard) = self.maintenance.try_lock().filter(|_| !self.is_failing()) else { return };
         let not_found = |problem| io::Error::new(io::ErrorKind::NotFound, problem);
@@ -225,7 +225,7 @@ impl Wal {
         }
         let Ok(Some(names)) = self.storage.list_if_changed() else { return };
         if self.evacuate_missing(access, &names).is_some_and(|lost| lost >= self.writer.lock().first_unsynced()) {
-            self.fail(access, &not_found("a segment was removed or replaced under the server"));
+            self.fail(access, &not_found("a segment was removed, replaced or truncated under the server"));
         }
     }
 
@@ -233,7 +233,9 @@ impl Wal {
         let numbers: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         let lost = access.with(|journal, _| journal.evacuate_missing(|number| numbers.contains(&number)));
         if let Some(name) = lost.map(segment_name) {
-            log::error!("{name}: removed or replaced under the server; the jobs of missing segments are written again");
+            log::error!(
+                "{name}: removed, replaced or truncated under the server; the jobs of lost segments are rewritten"
+            );
         }
         lost
     }

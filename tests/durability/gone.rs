@@ -1,5 +1,5 @@
-//! Tests the real program while its directory or some of its segments are missing or replaced, and while its files
-//! cannot grow.
+//! Tests the real program while its directory or some of its segments are missing, replaced or truncated, and while its
+//! files cannot grow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -162,7 +162,7 @@ fn jobs_of_removed_segments_are_rewritten() {
     wait_until("the loss is detected without other commands", || lost(&mut client) == 2);
     wait_until("the jobs are rewritten", || number(&mut client, "stats", "binlog-oldest-index") > 2);
     assert_eq!(state(&mut client), "ok");
-    assert!(daemon.log().contains("removed or replaced under the server"), "{}", daemon.log());
+    assert!(daemon.log().contains("replaced or truncated under the server"), "{}", daemon.log());
     assert!(!segments(&home).iter().any(|name| name.ends_with("0001")));
     client.put(b"last", 0, 0, 60).unwrap();
     crash(daemon);
@@ -195,7 +195,7 @@ fn jobs_of_the_removed_current_and_prepared_segments_are_rewritten() {
         current > 2 && open.len() > 1
     });
     open.iter().for_each(|name| fs::remove_file(home.path().join(name)).expect("a segment"));
-    wait_until("the loss is detected", || daemon.log().contains("a segment was removed or replaced"));
+    wait_until("the loss is detected", || daemon.log().contains("a segment was removed, replaced or truncated"));
     resumes(&daemon, &mut client, &mut jobs);
     wait_until("the removed segments are obsolete", || number(&mut client, "stats", "binlog-oldest-index") > current);
     let lost = lost(&mut client);
@@ -224,7 +224,7 @@ fn jobs_of_replaced_segments_are_rewritten_and_the_replacements_are_kept() {
         fs::rename(home.beside("copy"), &path).expect("a replaced segment");
     }
     daemon.thaw();
-    wait_until("the loss is detected", || daemon.log().contains("a segment was removed or replaced"));
+    wait_until("the loss is detected", || daemon.log().contains("a segment was removed, replaced or truncated"));
     resumes(&daemon, &mut client, &mut jobs);
     wait_until("the segments are obsolete", || number(&mut client, "stats", "binlog-oldest-index") > current);
     wait_until("the replacements are set aside", || {
@@ -256,6 +256,37 @@ fn jobs_of_segments_removed_and_created_again_are_rewritten() {
     assert_eq!(state(&mut client), "ok");
     wait_until("the replacements are set aside", || {
         fs::read_dir(home.path().join("damaged")).is_ok_and(|files| files.count() == 3)
+    });
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
+    compare(&mut client, &jobs);
+}
+
+/// Otherwise, only the next start would notice the loss.
+#[test]
+fn jobs_of_truncated_segments_are_rewritten() {
+    let home = Home::new();
+    let (daemon, mut client, mut jobs) = fill(&home);
+    let cut = |number: u64, length: u64| {
+        let path = home.path().join(format!("segment.{number:010}"));
+        let file = fs::OpenOptions::new().write(true).open(path).expect("a segment");
+        file.set_len(length).expect("a shorter segment");
+    };
+    // The server detects the truncation of a complete segment without other commands, and stays available.
+    cut(1, 0);
+    wait_until("the loss is detected", || lost(&mut client) == 1);
+    wait_until("the jobs are rewritten", || number(&mut client, "stats", "binlog-oldest-index") > 1);
+    assert_eq!(state(&mut client), "ok");
+    let current = number(&mut client, "stats", "binlog-current-index");
+    daemon.freeze();
+    [(2, 60_000), (current, 200)].into_iter().for_each(|(number, length)| cut(number, length));
+    daemon.thaw();
+    wait_until("the losses are detected", || lost(&mut client) == 3);
+    resumes(&daemon, &mut client, &mut jobs);
+    wait_until("the truncated segments are set aside", || {
+        fs::read_dir(home.path().join("damaged")).is_ok_and(|files| files.count() as u64 == lost(&mut client))
     });
     crash(daemon);
     let daemon = home.start(&OPTIONS);

@@ -189,6 +189,55 @@ fn a_file_removed_and_created_again_is_a_different_file() {
 }
 
 #[test]
+fn a_truncated_file_is_neither_listed_nor_removed() {
+    let (folder, temporary) = temporary("truncated");
+    let open = |name: &str| File::options().write(true).open(temporary.path().join(name)).expect("a file");
+    let is_listed = |name: &str| folder.list().expect("a directory").iter().any(|listed| listed == name);
+    let file = folder.create("file", 100).expect("a file");
+    open("file").set_len(99).expect("a truncated file");
+    assert!(!is_listed("file"));
+    file.truncate(99).expect_err("the server must not hide the loss");
+    file.truncate(100).expect_err("the server must not hide the loss");
+    folder.remove("file").expect("a moved file");
+    assert_eq!(fs::read(temporary.path().join(ASIDE).join("file")).expect("a file"), [0; 99]);
+    // The server itself can extend and truncate a file.
+    let file = folder.create("file", 100).expect("a file");
+    file.write_at(98, &[1; 10]).expect("free space");
+    assert!(is_listed("file"));
+    open("file").set_len(107).expect("a truncated file");
+    assert!(!is_listed("file"));
+    open("file").set_len(108).expect("an extended file");
+    file.truncate(50).expect("a truncated file");
+    assert!(is_listed("file"));
+    open("file").set_len(49).expect("a truncated file");
+    assert!(!is_listed("file"));
+}
+
+#[test]
+fn truncated_files_of_a_large_directory_are_found_in_turn() {
+    let (folder, temporary) = temporary("turns");
+    let names: Vec<String> = (0..2 * AT_ONCE + 1).map(|number| format!("file.{number}")).collect();
+    for name in &names {
+        fs::write(temporary.path().join(name), [1]).expect("a file");
+        folder.open(name).expect("a file");
+    }
+    std::thread::sleep(2 * COARSE);
+    assert_eq!(folder.list_if_changed().expect("a directory").expect("a list").len(), names.len());
+    for name in ["file.0", "file.1000"] {
+        let file = File::options().write(true).open(temporary.path().join(name)).expect("a file");
+        file.set_len(0).expect("a truncated file");
+        let found = (0..3).find_map(|_| {
+            std::thread::sleep(PAUSE);
+            folder.list_if_changed().expect("a directory")
+        });
+        assert!(!found.expect("three checks include all files").iter().any(|listed| listed == name));
+        file.set_len(1).expect("an extended file");
+    }
+    std::thread::sleep(PAUSE);
+    assert_eq!(folder.list_if_changed().expect("a directory"), None);
+}
+
+#[test]
 fn changes_that_keep_a_file_do_not_replace_it() {
     let (folder, temporary) = temporary("kept");
     let path = |name: &str| temporary.path().join(name);

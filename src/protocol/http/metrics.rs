@@ -60,7 +60,7 @@ const SERVER: [Metric<OfServer>; 50] = [
     metric("beanpole_binlog_up", "gauge", "1 if the binlog can be written.", |of, it| it.number(of.figures.log.is_some_and(|log| log.health == Health::Ok).into())),
     metric("beanpole_binlog_bytes", "gauge", "Size of the binlog on disk.", |of, it| it.number(of.figures.log.map_or(0, |log| log.disk))),
     metric("beanpole_binlog_records_total", "counter", "Number of records written to the binlog, including those copied by compaction.", |of, it| it.write_metric("kind", records(of.figures.log))),
-    metric("beanpole_binlog_lost_segments_total", "counter", "Number of binlog files removed or replaced by another program.", |of, it| it.number(of.figures.log.map_or(0, |log| log.lost))),
+    metric("beanpole_binlog_lost_segments_total", "counter", "Number of binlog files removed, replaced or truncated by another program.", |of, it| it.number(of.figures.log.map_or(0, |log| log.lost))),
     metric("beanpole_binlog_stuck_segments", "gauge", "Number of obsolete or foreign binlog files that cannot be removed.", |of, it| it.number(of.figures.log.map_or(0, |log| log.stuck))),
     metric("beanpole_binlog_skipped_records", "gauge", "Number of records that could not be read at startup.", |of, it| it.number(of.figures.log.map_or(0, |log| log.skipped))),
     Metric { shared: true, ..metric("beanpole_active", "gauge", "1 if this server is the active server of its cluster.", |of, it| it.number((of.role.role == Role::Active).into())) },
