@@ -372,8 +372,10 @@ fn lock_against_beanstalkd(file: File) -> io::Result<File> {
         return Err(busy(&held.l_pid.to_string()));
     }
     uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole_file())))?;
-    // The process ID is only informational, so ignore errors.
-    let _ = file.set_len(0).and_then(|()| file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0));
+    // The process ID is only informational, so ignore errors. With another name, the file may be another program's.
+    if file.metadata().is_ok_and(|found| found.nlink() == 1) {
+        let _ = file.set_len(0).and_then(|()| file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0));
+    }
     Ok(file)
 }
 

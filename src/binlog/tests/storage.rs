@@ -38,6 +38,16 @@ fn the_lock_file_is_no_link() {
 }
 
 #[test]
+fn a_second_name_of_a_lock_file_keeps_its_contents() {
+    let (folder, temporary) = temporary("second");
+    let target = temporary.path().join("target");
+    fs::write(&target, "precious").expect("a file");
+    fs::hard_link(&target, temporary.path().join(LOCK)).expect("a second name");
+    folder.lock().expect("a lock");
+    assert_eq!(fs::read_to_string(&target).expect("a file"), "precious");
+}
+
+#[test]
 fn a_new_file_has_just_its_size_and_zeros() {
     let (folder, _temporary) = temporary("new");
     for size in [0, 1, ZEROS as u64 - 1, ZEROS as u64, ZEROS as u64 + 1, 2 * ZEROS as u64 + 77] {
