@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher, RandomState};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::{Duration, Instant, SystemTime};
 use std::{collections::HashMap, fmt, io, path::PathBuf, sync::Arc};
 
@@ -41,6 +41,7 @@ pub trait Storage: Send + Sync {
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
         self.list().map(Some)
     }
+    /// If the file is not a regular file, the error has the kind `InvalidInput` and no number.
     fn length(&self, name: &str) -> io::Result<u64>;
     /// Reads until the end of `bytes` or of the file. Returns the number of bytes read.
     fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
@@ -154,7 +155,8 @@ impl Folder {
 
 impl Opened {
     fn at(path: &PathBuf) -> io::Result<Opened> {
-        Ok(Opened { folder: File::open(path)?, locks: None, listed: LeafMutex::default(), files: LeafMutex::default() })
+        let folder = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path)?;
+        Ok(Opened { folder, locks: None, listed: LeafMutex::default(), files: LeafMutex::default() })
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
@@ -267,11 +269,11 @@ impl Storage for Folder {
     }
 
     fn length(&self, name: &str) -> io::Result<u64> {
-        Ok(open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?.metadata()?.len())
+        Ok(open_file(&self.opened()?.folder, name)?.metadata()?.len())
     }
 
     fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        let file = open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?;
+        let file = open_file(&self.opened()?.folder, name)?;
         fill(&|at, bytes| file.read_at(bytes, at), offset, bytes)
     }
 
@@ -330,8 +332,25 @@ impl Storage for Folder {
 }
 
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
-    let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
+}
+
+/// A file of another type, or a link to such a file or to no file, is not part of the log. It could be endless.
+fn open_file(folder: &File, name: &str) -> io::Result<File> {
+    let file = open_in(folder, name, OFlag::O_RDONLY);
+    let is_other = match &file {
+        Ok(file) => !file.metadata()?.is_file(),
+        Err(error) => {
+            let fails = matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOENT | libc::ENXIO));
+            let found = || fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+            fails && found().is_ok_and(|found| found.st_mode & libc::S_IFMT != libc::S_IFREG)
+        }
+    };
+    if is_other {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    file
 }
 
 fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {

@@ -14,7 +14,7 @@ const STRETCH: usize = 256 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentLink {
     pub number: u64,
-    /// `None` if the file is missing although a later segment refers to it.
+    /// `None` if the file is not a regular file, or is missing although a later segment refers to it.
     pub length: Option<u64>,
     pub header: Option<Header>,
     pub whole: bool,
@@ -39,7 +39,8 @@ impl Survey {
         let mut survey = Survey { log_id: common_log(storage, &links), ..Survey::default() };
         let log_id = survey.log_id;
         let is_ours = |link: &SegmentLink| {
-            link.header.is_none_or(|header| Some(header.log_id) == log_id && header.segment == link.number)
+            let is_in_log = |header: Header| Some(header.log_id) == log_id && header.segment == link.number;
+            link.length.is_some() && link.header.is_none_or(is_in_log)
         };
         survey.foreign = links.values().filter(|link| !is_ours(link)).map(|link| link.number).collect();
         links.retain(|_, link| is_ours(link));
@@ -84,18 +85,21 @@ impl Survey {
 
 fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenError> {
     let name = segment_name(number);
-    let length = in_file(&name, storage.length(&name))?;
+    let length = match storage.length(&name) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() => None,
+        length => Some(in_file(&name, length)?),
+    };
     let mut bytes = [0; HEADER];
     let beginning = match storage.read_at(&name, 0, &mut bytes) {
         Ok(count) => Beginning::read(&bytes[..count]),
-        Err(error) if is_bad_disk(&error) => Beginning::Nothing,
+        Err(error) if is_bad_disk(&error) || length.is_none() => Beginning::Nothing,
         Err(error) => return Err(OpenError::File(name, error)),
     };
     if let Beginning::Version(version) = beginning {
         return Err(OpenError::Version(name, version));
     }
     let whole = matches!(beginning, Beginning::Header { whole: true, .. });
-    Ok(SegmentLink { number, length: Some(length), header: beginning.header(), whole, limit: None })
+    Ok(SegmentLink { number, length, header: beginning.header(), whole, limit: None })
 }
 
 /// Returns the ID of the log to which most segments belong. In a tie, the log of the newest segment wins. Foreign files

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+use nix::sys::stat::Mode;
 
 use super::daemon::{run, wait_until, Signal};
 use super::import::beanstalkd;
@@ -105,6 +109,33 @@ fn every_missing_segment_is_detected() {
     let daemon = home.start(&[]);
     assert!(total(&mut daemon.client()) < jobs as u64);
     stop(daemon);
+}
+
+/// Something else has replaced a segment. Opening a pipe would block, and /dev/zero never ends.
+#[test]
+fn only_regular_files_are_read_as_segments() {
+    let make: [fn(&Path); 5] = [
+        |path| nix::unistd::mkfifo(path, Mode::S_IRWXU).expect("a pipe"),
+        |path| fs::create_dir(path).expect("a directory"),
+        |path| drop(UnixListener::bind(path).expect("a socket")),
+        |path| symlink("/dev/zero", path).expect("a link"),
+        |path| symlink("nothing", path).expect("a link"),
+    ];
+    for (index, make) in make.into_iter().enumerate() {
+        let (home, jobs) = filled();
+        let name = segments(&home)[index % 2].clone();
+        let path = home.path().join(&name);
+        fs::remove_file(&path).expect("a segment");
+        make(&path);
+        let checked = run(&["check", home.name()]);
+        assert!(checked.code == 1 && checked.out.contains(&name), "{checked:?}");
+        let exported = run(&["export", "-b", home.name()]);
+        assert!(exported.code == 1 && exported.err.contains(&name), "{exported:?}");
+        let copied = run(&["backup", home.name(), home.beside("copy").to_str().expect("a plain path")]);
+        assert!(copied.code != 0 && [copied.out, copied.err].concat().contains(&name), "{index}");
+        is_noticed(&home, &name, 1..jobs);
+        assert!(home.path().join("damaged").join(&name).symlink_metadata().is_ok(), "{name} was removed");
+    }
 }
 
 #[test]

@@ -48,6 +48,29 @@ fn a_second_name_of_a_lock_file_keeps_its_contents() {
 }
 
 #[test]
+fn only_regular_files_are_read() {
+    use std::os::unix::{fs::symlink, net::UnixListener};
+    let (folder, temporary) = temporary("types");
+    let place = |name: &str| temporary.path().join(name);
+    fs::create_dir(place("directory")).expect("a directory");
+    nix::unistd::mkfifo(&place("pipe"), Mode::S_IRWXU).expect("a pipe");
+    let _socket = UnixListener::bind(place("socket")).expect("a socket");
+    for (name, target) in [("endless", "/dev/zero"), ("dangling", "nothing"), ("loop", "loop"), ("around", "pipe")] {
+        symlink(target, place(name)).expect("a link");
+    }
+    for name in ["directory", "pipe", "socket", "endless", "dangling", "loop", "around"] {
+        let error = folder.length(name).expect_err("no regular file");
+        assert_eq!((error.kind(), error.raw_os_error()), (io::ErrorKind::InvalidInput, None), "{name}: {error}");
+        assert!(folder.read_at(name, 0, &mut [0]).is_err(), "{name} was read");
+    }
+    fs::write(place("file"), "text").expect("a file");
+    symlink("file", place("link")).expect("a link");
+    assert_eq!(folder.length("link").expect("a link to a file"), 4);
+    assert_eq!(folder.length("missing").expect_err("no file").kind(), io::ErrorKind::NotFound);
+    assert!(Folder::new(place("pipe")).list().is_err(), "a pipe is no directory");
+}
+
+#[test]
 fn a_new_file_has_just_its_size_and_zeros() {
     let (folder, _temporary) = temporary("new");
     for size in [0, 1, ZEROS as u64 - 1, ZEROS as u64, ZEROS as u64 + 1, 2 * ZEROS as u64 + 77] {
