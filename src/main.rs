@@ -5,6 +5,7 @@
 mod process;
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{path::Path, process::ExitCode, sync::Arc};
 
 use beanpole::internals::binlog::SyncMode;
@@ -17,7 +18,7 @@ use beanpole::{Server, StartError};
 use process::parent::{self, Parent, PidFile, PortFile, ReadyFile, Side};
 use process::{allocator, standby};
 use server_log::LogForm;
-use signal_hook::iterator::Signals;
+use signal_hook::{consts::SIGTERM, iterator::Signals};
 use signals::{SignalAction, StopRequests};
 
 /// An exit code and a message to log.
@@ -150,7 +151,11 @@ fn start_and_serve(settings: Settings, reopens: bool, report: &mut dyn FnMut(Opt
     let parent = starter.exit_with_parent.then(Parent::find);
     let ready_file = ready_file.map_err(|error| (BAD_USAGE, format!("--ready-fd: {error}")))?;
     let folder = config.log_folder.clone();
+    // Reading a large binlog can take minutes. An immediate exit loses nothing.
+    let starts = Arc::new(AtomicBool::new(true));
+    signal_hook::flag::register_conditional_shutdown(SIGTERM, 0, starts.clone()).map_err(no_signals)?;
     let server = start(settings)?;
+    starts.store(false, Ordering::SeqCst);
     if let Some(path) = &folder {
         let left = cluster::leave_cluster(path);
         left.map_err(|error| (10, format!("binlog directory {}: {error}", path.display())))?;

@@ -1,15 +1,17 @@
 //! Tests the lock of a directory, foreign files, and damaged directories.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use nix::sys::signal::kill;
 use nix::sys::stat::Mode;
+use nix::unistd::Pid;
 
-use super::daemon::{run, wait_until, Signal};
+use super::daemon::{command, run, wait_until, Signal};
 use super::import::beanstalkd;
 use super::support::{crash, number, state, stop, total, Home};
 
@@ -136,6 +138,24 @@ fn only_regular_files_are_read_as_segments() {
         is_noticed(&home, &name, 1..jobs);
         assert!(home.path().join("damaged").join(&name).symlink_metadata().is_ok(), "{name} was removed");
     }
+}
+
+#[test]
+fn a_stop_signal_ends_a_long_start() {
+    let (home, _) = filled();
+    let newest = segments(&home).pop().expect("a segment");
+    let file = File::options().write(true).open(home.path().join(newest)).expect("a segment");
+    file.set_len(1 << 40).expect("a sparse file");
+    let mut server = Ends(command(&["-p", "0", "-b", home.name()]).stderr(Stdio::null()).spawn().expect("a program"));
+    let pid = format!("{}\n", server.0.id());
+    wait_until("the server reads the log", || fs::read_to_string(home.path().join("lock")).is_ok_and(|it| it == pid));
+    kill(Pid::from_raw(server.0.id() as i32), Signal::SIGTERM).expect("a running process");
+    let mut status = None;
+    wait_until("the server ends", || {
+        status = server.0.try_wait().expect("a child process");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
 }
 
 #[test]
