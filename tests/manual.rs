@@ -428,7 +428,7 @@ fn the_pages_describe_the_binlog() {
     ] {
         assert!(format.contains(&format!(".Sy {kind}\n")), "kind {kind}");
     }
-    for name in ["lock", "import.begun", "import.done", "damaged/", "beanstalkd/"] {
+    for name in ["lock", "segment.begun", "import.begun", "import.done", "damaged/", "beanstalkd/"] {
         assert!(format.contains(&format!(".It Pa {name}\n")), "file {name}");
     }
     for option in ["-b", "-f0", "-F", "-s"] {

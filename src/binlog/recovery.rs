@@ -8,7 +8,7 @@ use super::journal::Journal;
 use super::reading::{Reading, RecoveryProgress, RecoveryReport};
 use super::segment::{segment_name, LogLocation, MAX_NUMBER_GAP, VERSION};
 use super::storage::{in_file, is_bad_disk, LogFile, OpenError, Storage};
-use super::survey::{for_each_used, Survey};
+use super::survey::{for_each_used, Survey, BEGUN};
 use super::wal::Wal;
 use super::writer::{remove_unsynced, set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
@@ -74,8 +74,7 @@ pub fn open(
     // The time must not be before the latest time in the log: a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
     // If nothing shows which IDs were assigned, start above all possible IDs: a server assigns at most 2^20 per second.
-    let was_used = !survey.chain.is_empty() || survey.unused.iter().any(|number| *number > 1);
-    let unknown = if survey.log_id.is_none() && was_used { (now.nanos() / 1_000_000_000) << 20 } else { 0 };
+    let unknown = if survey.is_lost() { (now.nanos() / 1_000_000_000) << 20 } else { 0 };
     let (last_id, found_epoch) = (reading.last_id().max(unknown), reading.epoch.unwrap_or_default());
     // Log the changes of `finish`: a pause that it ends must not be restored again at the next restart.
     reading.engine.keep_changes();
@@ -85,7 +84,8 @@ pub fn open(
     (journal.epoch, journal.found_epoch) = (epoch, found_epoch);
     journal.syncs_copies = settings.mode == SyncMode::Never || journal.skipped > 0;
     let mut writer = Writer::new(storage.clone(), log_id, settings.mode, end);
-    let (first_sync, failure) = match repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)) {
+    let continued = repaired.and_then(|()| go_on(&survey, &mut journal, &mut writer, engine, (end, next)));
+    let (first_sync, failure) = match continued {
         Ok(first_sync) => (Some(first_sync), None),
         Err(OpenError::File(_, error)) if is_bad_disk(&error) => {
             storage.give_up(&error);
@@ -153,8 +153,8 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
     // New segments must get larger numbers than all files whose numbers are plausible.
     let near = others.filter(|number| !survey.chain.is_empty() && *number < newest + MAX_NUMBER_GAP);
     near.chain([newest]).for_each(|number| reading.journal.found_number(number));
-    if let Some(&first) = survey.unused.iter().min().filter(|first| survey.chain.is_empty() && **first > 1) {
-        reading.found_problem(format!("{}: all segments before it are missing", segment_name(first)));
+    if let Some(&first) = survey.unused.iter().min().filter(|_| survey.chain.is_empty() && survey.is_lost()) {
+        reading.found_problem(format!("{}: neither it nor another segment has a header", segment_name(first)));
     }
     for &number in &survey.foreign {
         reading.found_problem(format!("{}: it does not belong to this log", segment_name(number)));
@@ -187,7 +187,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &mut Reading) -> Resu
         let (name, is_next) = (segment_name(number), Some(number) == reading.next);
         let stale = reading.stale.iter().find(|link| link.number == number).copied();
         let is_foreign = survey.foreign.contains(&number);
-        let is_evidence = is_foreign || stale.is_some_and(|link| reading.has_gap(&link));
+        let is_evidence = is_foreign || survey.is_lost() || stale.is_some_and(|link| reading.has_gap(&link));
         let removed = match is_next {
             _ if is_evidence => set_aside(storage, &name),
             true => storage.open(&name).and_then(|file| wipe(storage, &name, &*file, 0).and_then(|()| file.sync())),
@@ -220,13 +220,17 @@ fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io:
 
 /// Continues the log. Returns the time that it took to write and sync the first records.
 fn go_on(
+    survey: &Survey,
     journal: &mut Journal,
     writer: &mut Writer,
     engine: &mut Engine,
-    end: LogLocation,
-    next: Option<u64>,
+    (end, next): (LogLocation, Option<u64>),
 ) -> Result<Duration, OpenError> {
     journal.is_synced(writer.synced);
+    let begins = survey.log_id.is_none() && !survey.is_lost();
+    if begins && !survey.begun {
+        in_file(BEGUN, writer.storage.create(BEGUN, 0))?;
+    }
     let goes_on = continues_in(journal, end, next).is_some();
     let mut space = 0;
     if goes_on {
@@ -263,9 +267,14 @@ fn go_on(
     journal.append(engine);
     let start = writer.storage.now();
     in_file("the log", flush(journal, writer))?;
+    let took = writer.storage.now().duration_since(start);
+    if begins || survey.begun {
+        // If the file remains, the next start removes it.
+        let _ = writer.storage.remove(BEGUN);
+    }
     // The next batch must record that the start record is synced, or damage to it would look like the end of the log.
     journal.mark_due = 0;
-    Ok(writer.storage.now().duration_since(start))
+    Ok(took)
 }
 
 fn reopen(storage: &dyn Storage, number: u64) -> Result<(u64, Arc<dyn LogFile>, u64), OpenError> {

@@ -8,6 +8,10 @@ use std::io;
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::{in_file, is_bad_disk, OpenError, Storage};
 
+/// This file exists until the first header of a new log is durable. Later, a log in which no segment has a header is
+/// damaged.
+pub const BEGUN: &str = "segment.begun";
+
 /// Bytes per read in the search for nonzero bytes.
 const STRETCH: usize = 256 * 1024;
 
@@ -29,6 +33,8 @@ pub struct Survey {
     /// Segments without records of the log: prepared segments, and segments that a disk failure has left behind.
     pub unused: Vec<u64>,
     pub foreign: Vec<u64>,
+    /// `true` after an interrupted first start, which leaves [`BEGUN`].
+    pub begun: bool,
 }
 
 impl Survey {
@@ -36,7 +42,8 @@ impl Survey {
         let names = storage.list().map_err(OpenError::Folder)?;
         let found = names.iter().filter_map(|name| segment_number(name)).map(|it| Ok((it, read_header(storage, it)?)));
         let mut links: BTreeMap<_, _> = found.collect::<Result<_, OpenError>>()?;
-        let mut survey = Survey { log_id: common_log(storage, &links), ..Survey::default() };
+        let begun = names.iter().any(|name| name == BEGUN);
+        let mut survey = Survey { log_id: common_log(storage, &links), begun, ..Survey::default() };
         let log_id = survey.log_id;
         let is_ours = |link: &SegmentLink| {
             let is_in_log = |header: Header| Some(header.log_id) == log_id && header.segment == link.number;
@@ -55,6 +62,12 @@ impl Survey {
         }
         survey.order(links);
         Ok(survey)
+    }
+
+    /// Returns `true` if a log existed, but none of its headers is left.
+    pub fn is_lost(&self) -> bool {
+        let is_new = self.chain.is_empty() && self.foreign.is_empty() && (self.unused.is_empty() || self.begun);
+        self.log_id.is_none() && !is_new
     }
 
     fn order(&mut self, mut links: BTreeMap<u64, SegmentLink>) {

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use beanpole::internals::binlog::{back_up, inspect, open, Inspection, LogFile, Storage, SyncMode};
+use beanpole::internals::binlog::{back_up, inspect, open, Inspection, LogFile, OpenError, Storage, SyncMode};
 use beanpole::internals::engine::Span;
 
 use crate::disk::{Disk, EIO};
@@ -306,17 +306,71 @@ fn a_log_does_not_continue_in_a_foreign_segment() {
     }
 }
 
+/// A log without headers is damaged, unless its first start was interrupted.
+// Tests promise P18 of beanpole-promises(7).
 #[test]
-fn empty_segments_form_no_log_unless_the_first_is_missing() {
-    let blank = |number: u64| disk(&[(number, vec![0; 4096])]);
-    assert_eq!(look(&blank(1)).report.problems, ["there is no binlog in this directory"]);
+fn segments_without_headers_are_damaged_or_were_never_used() {
+    let how = settings(4096, SyncMode::Always);
+    let beginning = begin(1, 0, (0, 0))[..50].to_vec();
+    for (number, bytes) in [(1, vec![]), (1, beginning), (1, vec![0; 4096]), (5, vec![0; 4096])] {
+        let new = disk(&[(number, bytes.clone())]);
+        new.put_file("segment.begun", vec![]);
+        assert_eq!(look(&new).report.problems, ["there is no binlog in this directory"]);
+        let (engine, .., report) = start(&new, how.strictly(), dawn()).expect("a new log");
+        assert_eq!((report.problems, engine.last_id()), (vec![], 0));
+        assert_eq!(new.names(), [name(1)]);
+        let problem = format!("{}: neither it nor another segment has a header", name(number));
+        for with_unused in [false, true] {
+            let lost = disk(&[(number, bytes.clone())]);
+            if with_unused {
+                lost.put_file(&name(number + 1), vec![0; 4096]);
+            }
+            assert_eq!(look(&lost).report.problems, std::slice::from_ref(&problem));
+            let strict = start(&lost.kill(1), how.strictly(), dawn());
+            assert!(matches!(strict, Err(OpenError::Damaged(problems)) if problems == [problem.clone()]));
+            let (engine, journal, _, report) = start(&lost, how, dawn()).expect("a new log");
+            assert_eq!((report.problems, journal.stats().skipped), (vec![problem.clone()], 1));
+            assert!(engine.last_id() >= (dawn().nanos() / 1_000_000_000) << 20);
+            assert_eq!(lost.bytes(&format!("damaged/{}", name(number))), bytes);
+            let (.., report) = start(&lost.kill(1), how.strictly(), dawn()).expect("an intact log");
+            assert_eq!(report.problems, Vec::<String>::new());
+        }
+    }
     assert_eq!(look(&disk(&[])).report.problems, ["there is no binlog in this directory"]);
-    let report = start(&blank(1), settings(4096, SyncMode::Always), dawn()).expect("a new log").3;
-    assert_eq!(report.problems, Vec::<String>::new(), "a server may begin a new log");
-    assert_eq!(look(&blank(5)).report.problems, [format!("{}: all segments before it are missing", name(5))]);
-    let disk = blank(5);
-    assert_eq!(goes_on_in(&disk), 1);
-    assert!(!disk.names().contains(&name(5)));
+}
+
+/// The first start is interrupted at each operation on the disk, and some second starts are too.
+#[test]
+fn an_interrupted_first_start_is_no_damage() {
+    let how = settings(4096, SyncMode::Always);
+    let mut at = 0;
+    loop {
+        let mut was_complete = false;
+        for seed in 0..40 {
+            let first = Disk::new(seed);
+            first.crash_at(at);
+            let started = start(&first, how, dawn()).is_ok_and(|(.., wal, _)| !wal.is_failing());
+            was_complete = started && !first.has_crashed();
+            let second = if seed % 2 == 0 { first.kill(seed) } else { first.power_cut(seed) };
+            let again = second.kill(seed);
+            again.crash_at(seed / 4);
+            let _ = start(&again, how, dawn());
+            for disk in [second, again.power_cut(seed)] {
+                let (engine, .., report) = start(&disk, how.strictly(), dawn()).expect("a new log");
+                assert_eq!(report.problems, Vec::<String>::new(), "operation {at}, seed {seed}");
+                assert!(engine.last_id() < 4 << 20, "operation {at}, seed {seed}: {}", engine.last_id());
+                assert!(!disk.names().contains(&"segment.begun".to_owned()));
+                // From now on, an empty segment is damage.
+                disk.alter(&name(1), Vec::clear);
+                assert_eq!(look(&disk).report.problems.len(), 1, "operation {at}, seed {seed}");
+            }
+        }
+        if was_complete {
+            break;
+        }
+        at += 1;
+    }
+    assert_eq!(at, 5, "operations of the first start");
 }
 
 #[test]
