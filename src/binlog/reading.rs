@@ -207,7 +207,10 @@ impl<'a> Reading<'a> {
                 self.claim_ids(header.ids);
                 self.oldest = self.oldest.max(header.oldest);
                 self.epoch = (header.epoch != 0).then_some(header.epoch);
-                if is_damage {
+                // A file gets its full size before the header is written.
+                if length < HEADER as u64 {
+                    self.damage(format!("{name}: only its first {length} bytes are left"), true);
+                } else if is_damage {
                     self.found_problem(format!("{name}: one copy of the header is damaged; nothing is lost"));
                     self.journal.evacuate_newest(true);
                 }

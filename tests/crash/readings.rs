@@ -339,6 +339,21 @@ fn segments_without_headers_are_damaged_or_were_never_used() {
     assert_eq!(look(&disk(&[])).report.problems, ["there is no binlog in this directory"]);
 }
 
+#[test]
+fn a_segment_that_ends_inside_its_header_is_damaged() {
+    for length in [HEADER / 2, HEADER - 1] {
+        let disk = disk(&[(1, begin(1, 0, (0, 0))[..length].to_vec())]);
+        let problem = format!("{}: only its first {length} bytes are left", name(1));
+        assert_eq!(look(&disk).report.problems, [problem]);
+        let mut life = Life::begin(disk, settings(4096, SyncMode::Always), dawn(), 1).expect("a log");
+        life.settle();
+        let (.., report) =
+            start(&life.disk.kill(1), settings(4096, SyncMode::Always).strictly(), dawn()).expect("a log");
+        assert_eq!(report.problems, Vec::<String>::new());
+        assert_eq!(life.disk.bytes(&format!("damaged/{}", name(1))).len(), length);
+    }
+}
+
 /// The first start is interrupted at each operation on the disk, and some second starts are too.
 #[test]
 fn an_interrupted_first_start_is_no_damage() {
