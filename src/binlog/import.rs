@@ -8,6 +8,7 @@ use super::beanstalkd::{self, ForeignEntry, ForeignRecord, Full, BURIED, DELAYED
 use super::journal::Journal;
 use super::segment::{numbers_in, segment_name, segment_number};
 use super::storage::{in_file, OpenError, Storage};
+use super::survey;
 use super::writer::Writer;
 use crate::engine::{Body, Engine, JobId, Span, State, StoredJob, Time};
 
@@ -175,7 +176,7 @@ fn foreign_number(name: &str) -> Option<u64> {
 
 /// Returns `true` for segments, for files of beanstalkd, and for the marks of an import of these files.
 pub fn is_binlog_file(name: &str) -> bool {
-    segment_number(name).is_some() || foreign_number(name).is_some() || [BEGUN, DONE].contains(&name)
+    segment_number(name).is_some() || foreign_number(name).is_some() || [survey::BEGUN, BEGUN, DONE].contains(&name)
 }
 
 /// Returns `true` if the directory may contain only part of an import, which the next start repeats.
