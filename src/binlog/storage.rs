@@ -167,8 +167,11 @@ impl Opened {
 
     fn is_replaced(&self, name: &str) -> bool {
         let Some(ours) = self.files.lock().originals.get(name).cloned() else { return false };
+        let before = ours.length.load(Ordering::SeqCst);
         match open_in(&self.folder, name, O_PATH | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) {
-            Ok(found) => Original::of(&found).identity != ours.identity || !found.is_file() || ours.is_longer(&found),
+            Ok(found) => {
+                Original::of(&found).identity != ours.identity || !found.is_file() || ours.is_longer(&found, before)
+            }
             // For example a link that leads nowhere. A missing file is not a replaced one.
             Err(_) => fstatat(&self.folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)
                 .is_ok_and(|found| found.st_mode & S_IFMT != S_IFREG),
@@ -419,22 +422,25 @@ impl Original {
         Original { identity, length: AtomicU64::new(file.len()) }
     }
 
-    /// `found` must be read before this call, because the server also truncates its files.
-    fn is_longer(&self, found: &Metadata) -> bool {
-        found.len() < self.length.load(Ordering::SeqCst)
+    /// `before` is the length before the file was examined, because the server also extends and truncates its files.
+    fn is_longer(&self, found: &Metadata, before: u64) -> bool {
+        found.len() < before.min(self.length.load(Ordering::SeqCst))
     }
 }
 
 impl LogFile for TrackedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)?;
-        self.original.length.fetch_max(offset + bytes.len() as u64, Ordering::SeqCst);
+        let end = offset + bytes.len() as u64;
+        if end > self.original.length.load(Ordering::Relaxed) {
+            self.original.length.fetch_max(end, Ordering::SeqCst);
+        }
         Ok(())
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         // If another program has truncated the file, `set_len` could extend it and thus hide the loss.
-        if self.original.is_longer(&self.file.metadata()?) {
+        if self.original.is_longer(&self.file.metadata()?, u64::MAX) {
             return Err(io::Error::other("another program has truncated a segment"));
         }
         self.original.length.store(length, Ordering::SeqCst);
