@@ -529,7 +529,9 @@ impl Journal {
     #[inline] // called for each batch of commands, although most batches use none of the figures
     pub fn stats(&self) -> LogFigures {
         let Journal { migrated, written, skipped, lost, segment_size, live, health, .. } = *self;
-        let (oldest, current) = (self.oldest_needed(), self.segments.back().map_or(0, |segment| segment.number));
+        let number = |segment: Option<&Segment>| segment.map_or(0, |segment| segment.number);
+        let retired = self.retired.front().map_or(u64::MAX, |retired| retired.number);
+        let (oldest, current) = (number(self.segments.front()).min(retired), number(self.segments.back()));
         let (stuck, disk) = (self.stuck.len() as u64, self.disk() + self.stuck.iter().map(|it| it.bytes).sum::<u64>());
         LogFigures { oldest, current, migrated, written, skipped, lost, stuck, segment_size, disk, live, health }
     }
