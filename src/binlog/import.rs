@@ -22,27 +22,26 @@ const MIN_TTR: i64 = 1_000_000_000;
 pub struct ImportedJob {
     tube: Box<[u8]>,
     body: Body,
-    /// Reserved jobs become ready. If the file with the record of a bury is missing, the position of the job's copy in
-    /// a later file determines the job's rank among the buried jobs.
-    rest: StoredJob<'static>,
+    job: ForeignRecord,
+    /// The rank among buried jobs. If the file with the record of a bury is missing, the position of the job's copy in
+    /// a later file determines the rank.
+    order: u64,
 }
 
 impl ImportedJob {
     pub fn stored(&self) -> StoredJob<'_> {
-        StoredJob { tube: &self.tube, body: self.body.bytes(), ..self.rest }
-    }
-
-    fn of(Kept { tube, body, job, order }: Kept) -> ImportedJob {
+        let ImportedJob { tube, body, job, order } = self;
         let span = |nanos: i64| Span::from_nanos(nanos.unsigned_abs());
         let moment = |nanos: i64| Time::from_nanos(nanos.unsigned_abs());
         let (state, due) = match job.state {
             DELAYED => (State::Delayed, moment(job.deadline)),
-            BURIED => (State::Buried, Time::from_nanos(order)),
+            BURIED => (State::Buried, Time::from_nanos(*order)),
+            // A reserved job becomes ready.
             _ => (State::Ready, Time::default()),
         };
-        let rest = StoredJob {
+        StoredJob {
             id: JobId(job.id),
-            tube: &[],
+            tube,
             pri: job.pri,
             delay: span(job.delay),
             ttr: span(job.ttr.max(MIN_TTR)),
@@ -52,10 +51,9 @@ impl ImportedJob {
             history: job.history,
             fails: 0,
             dead_from: None,
-            body: &[],
+            body: body.bytes(),
             options: None,
-        };
-        ImportedJob { tube, body, rest }
+        }
     }
 }
 
@@ -74,17 +72,9 @@ pub struct Imported {
 /// The ID, creation time and body size of a job, which never change. IDs are not unique; see [`Imported::renumbered`].
 type Identity = (u64, i64, i32);
 
-#[derive(Debug)]
-struct Kept {
-    tube: Box<[u8]>,
-    body: Body,
-    job: ForeignRecord,
-    order: u64,
-}
-
 #[derive(Debug, Default)]
 pub struct Importer {
-    jobs: BTreeMap<Identity, Kept>,
+    jobs: BTreeMap<Identity, ImportedJob>,
     last_id: u64,
     records: u64,
     problems: Vec<String>,
@@ -101,27 +91,22 @@ impl Importer {
         });
     }
 
-    /// Reports missing files, from `first` up to but excluding `name`. beanstalkd leaves no gaps, so jobs may be lost.
-    pub fn gap(&mut self, name: &str, first: &str) {
-        self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
-    }
-
     pub fn finish(mut self) -> Imported {
         let omitted = self.skipped - self.problems.len() as u64;
         if omitted > 0 {
             self.problems.push(format!("and {omitted} problems more"));
         }
         let (mut jobs, mut again) = (Vec::new(), Vec::new());
-        let mut all = self.jobs.into_values().map(ImportedJob::of).peekable();
+        let mut all = self.jobs.into_values().peekable();
         // Of several jobs with the same ID, the newest keeps the ID, because clients may still refer to that job.
         while let Some(job) = all.next() {
-            let is_last = all.peek().is_none_or(|next| next.rest.id != job.rest.id);
+            let is_last = all.peek().is_none_or(|next| next.job.id != job.job.id);
             if is_last { &mut jobs } else { &mut again }.push(job);
         }
         let renumbered = again.len();
         for mut job in again {
             self.last_id += 1;
-            job.rest.id = JobId(self.last_id);
+            job.job.id = self.last_id;
             jobs.push(job);
         }
         Imported { jobs, last_id: self.last_id, renumbered, problems: self.problems, skipped: self.skipped }
@@ -143,7 +128,7 @@ impl Importer {
         if job.state != DELETED {
             let buried = old.filter(|old| old.job.state == BURIED && job.state == BURIED);
             let order = buried.map_or(self.records, |old| old.order);
-            self.jobs.insert(identity, Kept { tube: tube.into(), body: Body::from(body), job, order });
+            self.jobs.insert(identity, ImportedJob { tube: tube.into(), body: Body::from(body), job, order });
         }
         Ok(())
     }
@@ -217,7 +202,8 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     for number in foreign {
         let name = format!("binlog.{number}");
         if number > next {
-            importer.gap(&name, &format!("binlog.{next}"));
+            // beanstalkd leaves no gaps, so jobs may be lost.
+            importer.problem(format!("{name}: the files before it, from binlog.{next} on, are missing, {LOSS}"));
         }
         next = number.saturating_add(1);
         bytes.resize(in_file(&name, storage.length(&name))? as usize, 0);
@@ -303,11 +289,11 @@ mod tests {
 
     fn bodies(imported: &Imported) -> Vec<(u64, String)> {
         let text = |job: &ImportedJob| String::from_utf8_lossy(job.body.bytes()).into_owned();
-        imported.jobs.iter().map(|job| (job.rest.id.0, text(job))).collect()
+        imported.jobs.iter().map(|job| (job.job.id, text(job))).collect()
     }
 
     fn ids(imported: &Imported) -> Vec<u64> {
-        imported.jobs.iter().map(|job| job.rest.id.0).collect()
+        imported.jobs.iter().map(|job| job.job.id).collect()
     }
 
     fn read_clean(files: &[&[u8]]) -> Imported {
@@ -342,7 +328,7 @@ mod tests {
             assert_eq!(job.history, history);
         }
         let hasty = SampleJob { ttr: 0, ..sample_job(1, READY, b"") };
-        assert_eq!(read_clean(&[&file(V7, &[full(V7, "t", &hasty, b"")])]).jobs[0].rest.ttr, Span::from_secs(1));
+        assert_eq!(read_clean(&[&file(V7, &[full(V7, "t", &hasty, b"")])]).jobs[0].stored().ttr, Span::from_secs(1));
     }
 
     #[test]
@@ -377,7 +363,7 @@ mod tests {
         let new = file(V7, &[later(1, DELETED, b"x"), later(2, BURIED, b"x"), copy]);
         let imported = read_clean(&[&old, &new]);
         assert_eq!(ids(&imported), [2, 3]);
-        assert!(imported.jobs.iter().all(|job| job.rest.state == State::Buried));
+        assert!(imported.jobs.iter().all(|job| job.stored().state == State::Buried));
     }
 
     #[test]
@@ -389,8 +375,8 @@ mod tests {
         let copy = full(V7, "default", &sample_job(4, BURIED, b""), b"");
         let third = file(V7, &[vec![later(2, READY, b""), copy], bury(&[2, 5])].concat());
         let mut jobs = read_clean(&[&first, &second, &third]).jobs;
-        jobs.sort_by_key(|job| job.rest.due);
-        assert_eq!(jobs.iter().map(|job| job.rest.id.0).collect::<Vec<_>>(), [4, 1, 3, 2, 5]);
+        jobs.sort_by_key(|job| job.stored().due);
+        assert_eq!(jobs.iter().map(|job| job.job.id).collect::<Vec<_>>(), [4, 1, 3, 2, 5]);
     }
 
     #[test]
@@ -399,12 +385,12 @@ mod tests {
         let copies = [full(V7, "default", &newer, b"same"), later(2, BURIED, b"same"), ready(7, b"moved")];
         let imported = read_clean(&[&file(V7, &[ready(1, b""), ready(2, b"same")]), &file(V7, &copies[..1])]);
         assert_eq!(
-            (ids(&imported), imported.jobs[1].rest.pri, imported.jobs[1].rest.state),
+            (ids(&imported), imported.jobs[1].job.pri, imported.jobs[1].stored().state),
             (vec![1, 2], 99, State::Ready)
         );
         // Without the oldest file, which beanstalkd may have removed, the copies in the next file suffice.
         let imported = read_clean(&[&file(V7, &copies)]);
-        assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![2, 7], State::Buried));
+        assert_eq!((ids(&imported), imported.jobs[0].stored().state), (vec![2, 7], State::Buried));
         let imported = read_clean(&[&file(V7, &copies), &file(V7, &[later(2, DELETED, b"same")])]);
         assert_eq!(ids(&imported), [7]);
     }
@@ -429,7 +415,7 @@ mod tests {
         let named = |list: &[(u64, &str)]| list.iter().map(|(id, body)| (*id, (*body).to_owned())).collect::<Vec<_>>();
         let expected = [(1, "old"), (2, "old"), (3, "new"), (4, "new"), (5, "new"), (6, "old"), (7, "old")];
         assert_eq!((bodies(&imported), imported.renumbered, imported.last_id), (named(&expected), 2, 7));
-        let states: Vec<_> = imported.jobs[2..].iter().map(|job| job.rest.state).collect();
+        let states: Vec<_> = imported.jobs[2..].iter().map(|job| job.stored().state).collect();
         assert_eq!(states, [State::Buried, State::Ready, State::Ready, State::Ready, State::Delayed]);
     }
 
@@ -457,17 +443,6 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_reported() {
-        let mut importer = Importer::default();
-        importer.file("binlog.2", &file(V7, &[ready(1, b"one")]));
-        importer.gap("binlog.5", "binlog.3");
-        importer.file("binlog.5", &file(V7, &[ready(9, b"nine")]));
-        let imported = importer.finish();
-        let line = format!("binlog.5: the files before it, from binlog.3 on, are missing, {LOSS}");
-        assert_eq!((ids(&imported), imported.problems, imported.skipped), (vec![1, 9], vec![line], 1));
-    }
-
-    #[test]
     fn an_update_that_matches_no_job_is_reported() {
         for wrong in [
             SampleJob { created: BORN, ..sample_job(1, DELETED, b"body") },
@@ -476,7 +451,7 @@ mod tests {
             let records = [ready(1, b"body"), short(V7, &wrong), ready(2, b"")];
             let at = 4 + records[0].len();
             let imported = read_with(&format!("binlog.1:{at}: an update of job 1, "), &[&file(V7, &records)]);
-            assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![1, 2], State::Ready));
+            assert_eq!((ids(&imported), imported.jobs[0].stored().state), (vec![1, 2], State::Ready));
         }
     }
 
@@ -510,8 +485,8 @@ mod tests {
             bytes.truncate(4 + random.roll(bytes.len() * 2));
             let imported = read(&bytes);
             let taken: usize = imported.jobs.iter().map(|job| job.body.len() + 84).sum();
-            assert!(taken <= bytes.len() && imported.jobs.iter().all(|job| job.rest.id.0 <= imported.last_id));
-            assert!(imported.jobs.windows(2).all(|pair| pair[0].rest.id < pair[1].rest.id));
+            assert!(taken <= bytes.len() && imported.jobs.iter().all(|job| job.job.id <= imported.last_id));
+            assert!(imported.jobs.windows(2).all(|pair| pair[0].job.id < pair[1].job.id));
             assert!(imported.problems.len() as u64 == imported.skipped && imported.skipped <= 30);
         }
         for size in (0..2000).step_by(7) {
@@ -582,7 +557,7 @@ mod tests {
         let (ids, report) = start(folder("gap", &files).0).expect("a log");
         assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
         let [problem] = &report.problems[..] else { panic!("{:?}", report.problems) };
-        assert!(problem.starts_with("binlog.6: the files before it, from binlog.5 on, are missing"), "{problem}");
+        assert_eq!(*problem, format!("binlog.6: the files before it, from binlog.5 on, are missing, {LOSS}"));
     }
 
     #[test]
