@@ -4,7 +4,7 @@
 use std::io;
 
 use super::record::Record;
-use super::replay::{scan, Scanned, Window};
+use super::replay::{scan, Scanned};
 use super::segment::{numbers_in, segment_name, segment_number, Beginning, Header, RecordKey, HEADER};
 use super::storage::{in_file, LogFile, OpenError, Storage};
 
@@ -55,7 +55,7 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
         let (range, mut next, mut gap) = (HEADER as u64..in_file(&name, to.length(&name))?, None, false);
         let key = RecordKey::new(header.log_id, newest);
         let read = |at, bytes: &mut [u8]| to.read_at(&name, at, bytes);
-        let scanned = scan(&read, key, range, &mut Window::default(), &mut |found| {
+        let scanned = scan(&read, key, range, &mut |found| {
             next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
             gap |= matches!(found, Scanned::Gap(..));
             true

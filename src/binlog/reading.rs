@@ -11,7 +11,7 @@ use super::journal::{Journal, Live, IDS_AHEAD};
 use super::record::{
     group_size, key_size, operation_size, pause_size, settings_size, states_of, GroupCounts, Record, Start,
 };
-use super::replay::{scan, End, Scanned, Visit, Window};
+use super::replay::{scan, End, Scanned, Visit};
 use super::segment::{segment_name, Header, LogLocation, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
 use super::storage::{is_bad_disk, OpenError, Storage};
 use super::survey::{for_each_used, SegmentLink, Survey};
@@ -41,7 +41,6 @@ pub struct Reading<'a> {
     pub report: RecoveryReport,
     log_id: u64,
     pub chain: Vec<SegmentLink>,
-    window: Window,
     last_id: u64,
     ids: u64,
     pub latest: Time,
@@ -85,7 +84,6 @@ impl<'a> Reading<'a> {
             report: RecoveryReport::default(),
             log_id: survey.log_id.unwrap_or_default(),
             chain: survey.chain.clone(),
-            window: Window::default(),
             last_id: 0,
             ids: 0,
             latest: Time::default(),
@@ -242,9 +240,8 @@ impl<'a> Reading<'a> {
     /// Applies the records of a segment. Returns the end of the records, and `false` if the log also ends there.
     fn records(&mut self, link: SegmentLink) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
-        let mut window = std::mem::take(&mut self.window);
         let mut goes_on = true;
-        let end = read(self.storage, self.log_id, &link, &mut window, &mut |found| {
+        let end = read(self.storage, self.log_id, &link, &mut |found| {
             match found {
                 Scanned::Record { record, body, .. } => self.apply(record, body),
                 Scanned::Gap(from, to) => {
@@ -256,7 +253,6 @@ impl<'a> Reading<'a> {
             }
             goes_on
         });
-        self.window = window;
         Ok((end?, goes_on))
     }
 
@@ -279,7 +275,7 @@ impl<'a> Reading<'a> {
         let oldest = headers().map(|header| header.oldest).max().unwrap_or_default().max(1);
         let beginning = |segment| LogLocation { segment, at: 0 };
         let mut gone: Vec<_> = headers().map(|header| (beginning(header.segment), header.oldest)).collect();
-        let (mut holes, mut mixed, mut window) = (Vec::new(), None, Window::default());
+        let (mut holes, mut mixed) = (Vec::new(), None);
         let is_missing = |number: u64| number >= oldest && self.storage.length(&segment_name(number)).is_err();
         let named = |link: &SegmentLink| link.header.map(|it| it.before.segment).filter(|it| is_missing(*it));
         let first = self.chain.partition_point(|link| link.number < synced.segment);
@@ -294,7 +290,7 @@ impl<'a> Reading<'a> {
                 holes.push(beginning(segment));
             }
             let mut epoch = link.header.map_or(0, |header| header.epoch);
-            let end = read(self.storage, self.log_id, link, &mut window, &mut |found| {
+            let end = read(self.storage, self.log_id, link, &mut |found| {
                 match found {
                     Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
                     Scanned::Record { record: Record::Start(start), at, .. } => {
@@ -344,9 +340,9 @@ impl<'a> Reading<'a> {
     }
 
     /// Returns `true` if a part of the segment is damaged. An interrupted write at the end of the file is no damage.
-    pub fn has_gap(&mut self, link: &SegmentLink) -> bool {
+    pub fn has_gap(&self, link: &SegmentLink) -> bool {
         let mut has_gap = !link.whole;
-        let end = read(self.storage, self.log_id, link, &mut self.window, &mut |found| {
+        let end = read(self.storage, self.log_id, link, &mut |found| {
             has_gap |= matches!(found, Scanned::Gap(..));
             !has_gap
         });
@@ -495,10 +491,10 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn read(storage: &dyn Storage, log_id: u64, link: &SegmentLink, window: &mut Window, visit: Visit) -> io::Result<End> {
+fn read(storage: &dyn Storage, log_id: u64, link: &SegmentLink, visit: Visit) -> io::Result<End> {
     let (name, key) = (segment_name(link.number), RecordKey::new(log_id, link.number));
     let range = HEADER as u64..link.limit.unwrap_or(u64::MAX).min(link.length.unwrap_or(0));
-    scan(&|at, bytes| storage.read_at(&name, at, bytes), key, range, window, visit)
+    scan(&|at, bytes| storage.read_at(&name, at, bytes), key, range, visit)
 }
 
 fn job_of(record: &Record) -> Option<u64> {

@@ -53,25 +53,21 @@ pub struct End {
     pub used: u64,
 }
 
-#[derive(Debug, Default)]
-pub struct Window {
-    bytes: Vec<u8>,
-    start: u64,
-}
-
 struct Scan<'a> {
     source: Source<'a>,
     key: RecordKey,
     limit: u64,
-    window: &'a mut Window,
+    window: Vec<u8>,
+    /// The offset of the window in the segment.
+    start: u64,
 }
 
-pub fn scan(source: Source, key: RecordKey, range: Range<u64>, window: &mut Window, visit: Visit) -> io::Result<End> {
-    window.bytes.clear();
-    let mut scan = Scan { source, key, limit: range.end, window };
+pub fn scan(source: Source, key: RecordKey, range: Range<u64>, visit: Visit) -> io::Result<End> {
+    let mut scan = Scan { source, key, limit: range.end, window: Vec::new(), start: 0 };
     let mut at = range.start;
     loop {
-        let record = scan.head(at)?;
+        let left = range.end.saturating_sub(at);
+        let record = RecordHead::read(key, at, scan.bytes(at, LOOK)?, left);
         if let Some(head) = record {
             let next = at + head.total() as u64;
             match scan.visit(at, head, visit)? {
@@ -98,22 +94,16 @@ impl Scan<'_> {
         if count == 0 {
             return Ok(&[]);
         }
-        let window = &mut *self.window;
-        let position = at.wrapping_sub(window.start) as usize;
-        if at < window.start || position + count > window.bytes.len() {
+        let position = at.wrapping_sub(self.start) as usize;
+        if at < self.start || position + count > self.window.len() {
             let wanted = count.max(WINDOW).min(self.limit.saturating_sub(at) as usize);
-            window.start = at;
-            window.bytes.resize(wanted, 0);
-            let filled = fill(self.source, at, &mut window.bytes)?;
-            window.bytes.truncate(filled);
+            self.start = at;
+            self.window.resize(wanted, 0);
+            let filled = fill(self.source, at, &mut self.window)?;
+            self.window.truncate(filled);
         }
-        let position = (at - window.start) as usize;
-        Ok(window.bytes.get(position..).unwrap_or_default())
-    }
-
-    fn head(&mut self, at: u64) -> io::Result<Option<RecordHead>> {
-        let (key, left) = (self.key, self.limit.saturating_sub(at));
-        Ok(RecordHead::read(key, at, self.bytes(at, LOOK)?, left))
+        let position = (at - self.start) as usize;
+        Ok(self.window.get(position..).unwrap_or_default())
     }
 
     /// Returns `None` if the payload is damaged.
@@ -238,7 +228,7 @@ mod tests {
     fn ids(bytes: &[u8]) -> (Vec<u64>, Vec<(u64, u64)>, End) {
         let (mut ids, mut gaps) = (Vec::new(), Vec::new());
         let range = START..bytes.len() as u64;
-        let end = scan(&|at, out| read(bytes, at, out), key(), range, &mut Window::default(), &mut |found| {
+        let end = scan(&|at, out| read(bytes, at, out), key(), range, &mut |found| {
             match found {
                 Scanned::Record { record: Record::Delete(id), .. } => ids.push(id),
                 Scanned::Record { record, .. } => panic!("{record:?} was never written"),
@@ -334,7 +324,7 @@ mod tests {
             bytes.resize(HEADER + WINDOW + 3000, 0);
             let (mut positions, mut gaps) = (Vec::new(), Vec::new());
             let range = START..bytes.len() as u64;
-            scan(&|at, out| read(&bytes, at, out), key(), range, &mut Window::default(), &mut |found| {
+            scan(&|at, out| read(&bytes, at, out), key(), range, &mut |found| {
                 match found {
                     Scanned::Record { at, .. } => positions.push(at),
                     Scanned::Gap(from, to) => gaps.push((from, to)),
@@ -351,7 +341,7 @@ mod tests {
         let mut count = 0;
         let bytes = segment();
         let range = START..bytes.len() as u64;
-        let end = scan(&|at, out| read(&bytes, at, out), key(), range, &mut Window::default(), &mut |_| {
+        let end = scan(&|at, out| read(&bytes, at, out), key(), range, &mut |_| {
             count += 1;
             count < 3
         });
@@ -390,7 +380,7 @@ mod tests {
                 bytes[position] ^= u8::from(damaged);
                 let (mut bodies, mut deletes, mut gaps) = (0, 0, 0);
                 let range = START..bytes.len() as u64;
-                let end = scan(&|at, out| read(&bytes, at, out), key(), range, &mut Window::default(), &mut |found| {
+                let end = scan(&|at, out| read(&bytes, at, out), key(), range, &mut |found| {
                     match found {
                         Scanned::Record { record: Record::Put(job), body: large, .. } => {
                             let found = large.as_ref().map_or(job.body, |body| body.bytes());
@@ -428,7 +418,7 @@ mod tests {
             };
             let mut gaps = Vec::new();
             let range = START..bytes.len() as u64;
-            let end = scan(&source, key(), range, &mut Window::default(), &mut |found| {
+            let end = scan(&source, key(), range, &mut |found| {
                 if let Scanned::Gap(from, to) = found {
                     gaps.push((from, to));
                 }
@@ -456,7 +446,7 @@ mod tests {
             ids(&bytes);
             let range = START..bytes.len() as u64;
             let other = RecordKey::new(7, 9);
-            let end = scan(&|at, out| read(&bytes, at, out), other, range, &mut Window::default(), &mut |found| {
+            let end = scan(&|at, out| read(&bytes, at, out), other, range, &mut |found| {
                 panic!("{found:?} of another segment")
             });
             assert_eq!(end.expect("memory").at, START);
