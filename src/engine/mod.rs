@@ -41,7 +41,7 @@ pub use figures::pages::{BuriedWalk, IdPage, JobPage, NamePage, Page};
 pub use figures::stats::{ClientStats, FindOldest, GroupStats, JobStats, Stats, TubeStats, SHOWN_TUBES};
 pub use rules::completion::NotCompleted;
 pub use rules::dedup::NameSearch;
-pub use rules::failures::{Failed, MAX_REASON};
+pub use rules::failures::{beginning, Failed, MAX_REASON};
 #[cfg(test)]
 pub use support::DEFERRED;
 pub use verbs::job_verbs::{Kick, TouchAll};

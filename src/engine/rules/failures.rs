@@ -28,9 +28,9 @@ pub enum Failed {
     GivenUp,
 }
 
-/// Truncates `reason` to [`MAX_REASON`] bytes without splitting a UTF-8 character.
-fn truncated(reason: &[u8]) -> &[u8] {
-    let Some(cut) = reason.get(..MAX_REASON).filter(|cut| cut.len() < reason.len()) else { return reason };
+/// Returns at most `max` bytes, without an incomplete UTF-8 character at the end of a truncated text.
+pub fn beginning(text: &[u8], max: usize) -> &[u8] {
+    let Some(cut) = text.get(..max).filter(|cut| cut.len() < text.len()) else { return text };
     match std::str::from_utf8(cut) {
         Err(error) if error.error_len().is_none() => &cut[..error.valid_up_to()],
         _ => cut,
@@ -128,7 +128,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn note_reason(&mut self, slot: u32, reason: &[u8]) {
-        let reason = truncated(reason);
+        let reason = beginning(reason, MAX_REASON);
         if reason.is_empty() || !self.has_memory(REASON_COST + reason.len() as u64) {
             return;
         }
@@ -242,12 +242,12 @@ mod tests {
         for (width, text) in [(1, "a"), (2, "é"), (3, "€"), (4, "🦀")] {
             for offset in 0..4 {
                 let long = ["x".repeat(offset), text.repeat(MAX_REASON)].concat();
-                let cut = truncated(long.as_bytes());
+                let cut = beginning(long.as_bytes(), MAX_REASON);
                 assert!(std::str::from_utf8(cut).is_ok(), "{width} {offset}");
                 assert!((MAX_REASON - 3..=MAX_REASON).contains(&cut.len()));
             }
         }
-        assert_eq!(truncated(&[0x80; 5000]).len(), MAX_REASON);
-        assert_eq!(truncated(b"short"), b"short");
+        assert_eq!(beginning(&[0x80; 5000], MAX_REASON).len(), MAX_REASON);
+        assert_eq!(beginning(b"short", MAX_REASON), b"short");
     }
 }

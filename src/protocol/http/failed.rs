@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use super::action::{Arguments, HttpAction, Parsed};
 use super::commands::FULL;
 use super::lists::{JobRows, JsonList};
-use super::reply::{beginning, changed, HttpAnswer};
-use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, OverLimit, Progress, Smallest, State};
+use super::reply::{changed, HttpAnswer};
+use crate::engine::{beginning, BuriedWalk, Engine, JobExtras, JobId, JobView, OverLimit, Progress, Smallest, State};
 use crate::protocol::text::has_part;
 use crate::protocol::{sees, Context};
 

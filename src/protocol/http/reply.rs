@@ -2,9 +2,8 @@
 
 use super::page;
 use crate::access::{Denied, Digest, Need};
-use crate::engine::{Engine, JobView, Span, State, Time, TubeStats};
+use crate::engine::{beginning, Engine, JobView, Span, State, Time, TubeStats};
 use crate::protocol::beanstalk::{job_figures, tube_settings, tube_times, TUBE_FIGURES};
-use crate::protocol::text::upto;
 use crate::protocol::{FigureValue, Flow, Output};
 use crate::shared::json::Members;
 
@@ -191,18 +190,6 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
     let part = beginning(body.bytes(), shown);
     members.bytes("body", part);
     members.truth("truncated", part.len() < body.len());
-}
-
-/// Returns at most `max` bytes, without an incomplete character at the end.
-pub fn beginning(bytes: &[u8], max: usize) -> &[u8] {
-    if bytes.len() <= max {
-        return bytes;
-    }
-    let cut = upto(bytes, max);
-    match std::str::from_utf8(cut) {
-        Err(error) if error.error_len().is_none() => upto(cut, error.valid_up_to()),
-        _ => cut,
-    }
 }
 
 /// Converts nanoseconds to seconds, without trailing zeros.
