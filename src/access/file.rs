@@ -185,10 +185,7 @@ fn digest(text: &str) -> Option<Digest> {
 fn rights(word: Word, granted: &mut Rights) -> Result<(), Invalid> {
     let split = word.text.split_once(':');
     let (name, patterns) = split.map_or((word.text, None), |(name, patterns)| (name, Some(patterns)));
-    let rights: Vec<Right> = match name {
-        "all" => Right::ALL.into(),
-        _ => Right::ALL.into_iter().filter(|right| right.name() == name).collect(),
-    };
+    let rights: Vec<Right> = Right::ALL.into_iter().filter(|right| [right.name(), "all"].contains(&name)).collect();
     if rights.is_empty() {
         let problem = match is_credential(word.text) {
             true => "credentials must precede rights".to_owned(),

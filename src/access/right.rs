@@ -16,12 +16,7 @@ impl Right {
     pub const ALL: [Right; 4] = [Right::Put, Right::Take, Right::Look, Right::Admin];
 
     pub fn name(self) -> &'static str {
-        match self {
-            Right::Put => "put",
-            Right::Take => "take",
-            Right::Look => "look",
-            Right::Admin => "admin",
-        }
+        ["put", "take", "look", "admin"][self as usize]
     }
 }
 

@@ -72,13 +72,9 @@ impl Wire {
     pub(crate) const ALL: [Wire; 4] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq, Wire::Http];
 
     /// Returns the name of the protocol in lowercase.
+    #[expect(clippy::indexing_slicing, reason = "each protocol has a name")]
     pub fn name(self) -> &'static str {
-        match self {
-            Wire::Beanstalk => "beanstalk",
-            Wire::Gearman => "gearman",
-            Wire::Workq => "workq",
-            Wire::Http => "http",
-        }
+        ["beanstalk", "gearman", "workq", "http"][self as usize]
     }
 }
 

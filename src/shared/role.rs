@@ -20,11 +20,7 @@ pub enum Role {
 
 impl Role {
     pub fn word(self) -> &'static str {
-        match self {
-            Role::Standby => "standby",
-            Role::Active => "active",
-            Role::Closing => "closing",
-        }
+        ["standby", "active", "closing"][self as usize]
     }
 }
 
