@@ -28,15 +28,7 @@ pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     for four in bare.chunks(4) {
         let mut whole = 0_u32;
         for digit in four {
-            let value = match digit {
-                b'A'..=b'Z' => digit - b'A',
-                b'a'..=b'z' => digit - b'a' + 26,
-                b'0'..=b'9' => digit - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            whole = whole << 6 | u32::from(value);
+            whole = whole << 6 | memchr::memchr(*digit, DIGITS)? as u32;
         }
         whole <<= 6 * (4 - four.len());
         bytes.extend_from_slice(&whole.to_be_bytes()[1..four.len()]);
