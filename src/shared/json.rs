@@ -144,10 +144,8 @@ impl<'d> Part<'d> {
     }
 
     pub fn text(self) -> Option<&'d str> {
-        match self.0 {
-            Value::String(text) => Some(text),
-            _ => None,
-        }
+        let Value::String(text) = self.0 else { return None };
+        Some(text)
     }
 
     pub fn bytes(self) -> Vec<u8> {

@@ -209,10 +209,8 @@ impl JobExtras {
     }
 
     pub fn id(&self) -> Option<[u8; 16]> {
-        match self.dedup_key {
-            DedupKey::Id(id) => Some(id),
-            _ => None,
-        }
+        let DedupKey::Id(id) = self.dedup_key else { return None };
+        Some(id)
     }
 
     pub fn reducer(&self) -> Option<&[u8]> {

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use super::action::{state, Arguments, HttpAction, Parsed};
 use super::reply::{not_found, seconds, HttpAnswer, METRICS};
 use crate::access::Need;
-use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progress, Span, State, Stats, TubeStats};
+use crate::engine::{
+    Account, FindOldest, Histogram, JobCounts, JobTimes, Latency, Progress, Span, State, Stats, TubeStats,
+};
 use crate::protocol::beanstalk::QueueFigures;
 use crate::protocol::connections::VisibleSums;
 use crate::protocol::text::{has_part, metric_label};
@@ -379,14 +381,8 @@ impl Samples<'_> {
 const STEPS_PER_AGES: u64 = 4;
 
 fn memory(stats: &Stats) -> [(&'static str, u64); 5] {
-    let memory = &stats.memory;
-    [
-        ("jobs", memory.jobs),
-        ("tubes", memory.tubes),
-        ("watches", memory.watches),
-        ("history", memory.history),
-        ("buffers", memory.buffers),
-    ]
+    let Account { jobs, tubes, watches, history, buffers } = stats.memory;
+    [("jobs", jobs), ("tubes", tubes), ("watches", watches), ("history", history), ("buffers", buffers)]
 }
 
 fn records(log: Option<LogFigures>) -> [(&'static str, u64); 2] {
