@@ -78,8 +78,7 @@ impl Bytes {
         self.own.len() + self.shared
     }
 
-    /// Appends one record, at offset `at` of the segment: the fields in `record`, followed by `tail`. Returns the total
-    /// size. If there is a tail, [`Bytes::seal`] must be called later.
+    /// Appends `record`, followed by `tail`. Returns their size. With a tail, [`Bytes::seal`] must be called later.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (position, length) = (self.own.len(), tail.bytes().len());

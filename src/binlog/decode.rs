@@ -20,8 +20,7 @@ pub struct RecordHead {
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
 impl RecordHead {
-    /// `at` is the offset of `bytes` in the segment. Returns `None` if the head is damaged, or if the record is longer
-    /// than `left`. Uses at most [`LOOK`] bytes.
+    /// `at` is the offset of `bytes`. Returns `None` if the head is damaged, or if the record is longer than `left`.
     pub fn read(key: RecordKey, at: u64, bytes: &[u8], left: u64) -> Option<RecordHead> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);

@@ -158,8 +158,7 @@ impl<'a> Field<'a> for Rest<'a> {
     }
 }
 
-/// The byte that encodes each state. The index of a state is its bit number in a mask of states. A dead letter is
-/// encoded as [`DEAD`], not as a buried job.
+/// The byte of each state. The index of a state is its bit number in a mask. A dead letter is encoded as [`DEAD`].
 pub const STATES: [(u8, State); 7] = [
     (b'r', State::Ready),
     (b'd', State::Delayed),

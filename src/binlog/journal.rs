@@ -41,8 +41,7 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 pub struct Retired {
     pub number: u64,
     pub bytes: u64,
-    /// The log must be durable up to this position before the segment is removed. 0 if an earlier process wrote the
-    /// segment. Such a segment might not be synced.
+    /// The log must be durable up to this position first. 0 if an earlier process wrote the segment, perhaps unsynced.
     pub after: u64,
     /// A damaged or foreign segment is moved to a subdirectory instead of being removed.
     pub damaged: bool,

@@ -117,8 +117,7 @@ pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> us
     length
 }
 
-/// Appends a record without its last `tail` bytes, which are stored elsewhere. Returns the size without the tail. The
-/// caller must then set the checksums with [`seal`].
+/// Appends a record without its last `tail` bytes. Returns the size without the tail. [`seal`] must be called later.
 #[expect(clippy::indexing_slicing, reason = "the prefix has just been written")]
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();

@@ -8,8 +8,7 @@ use std::io;
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::{in_file, is_bad_disk, OpenError, Storage};
 
-/// This file exists until the first header of a new log is durable. Later, a log in which no segment has a header is
-/// damaged.
+/// This file exists until the first header of a new log is durable. Later, a log without headers is damaged.
 pub const BEGUN: &str = "segment.begun";
 
 /// Bytes per read in the search for nonzero bytes.
@@ -130,8 +129,7 @@ fn common_log(storage: &dyn Storage, links: &BTreeMap<u64, SegmentLink>) -> Opti
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log_id, _)| log_id)
 }
 
-/// For each block that contains a nonzero byte, passes the offset and the length to `visit`. If `visit` returns
-/// `false`, stops and returns `false`.
+/// Visits the offset and the length of each block with a nonzero byte. Stops and returns `false` if `visit` does.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,

@@ -22,8 +22,7 @@ impl Journal {
         DELETE as u64 * self.jobs + self.group_ends + KEPT
     }
 
-    /// Returns the usable bytes in the current segment and the prepared segments. The end of a segment does not
-    /// count, because the next record may be too large for it.
+    /// Returns the usable bytes in the current and prepared segments. A record may be too large for a segment's end.
     pub(super) fn ahead(&self) -> u64 {
         if self.unusual == 0 {
             return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;

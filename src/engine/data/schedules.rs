@@ -276,9 +276,7 @@ impl Recurrence {
         }
     }
 
-    /// Limits `due`, which may be too late if the clock was set back. For [`Recurrence::Minutes`], the limit is the
-    /// second matching minute after `now + delay`. For [`Recurrence::Every`], the limit is `now` plus the longer of the
-    /// delay and the interval.
+    /// Limits `due`, which may be too late if the clock was set back.
     pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
         let begin = now + delay;
         match self {

@@ -209,8 +209,7 @@ impl Engine {
         self.settle(family, slot, Some(slot));
     }
 
-    /// Makes lookups find the oldest job of `family` and no other job. The job in `slot` belongs to the family only if
-    /// `new` contains `slot`.
+    /// Makes lookups find only the oldest job of `family`. The job in `slot` belongs to it only if `new` is `slot`.
     fn settle(&mut self, family: Family, slot: u32, new: Option<u32>) {
         let (hash, tube, is_buried) = family;
         let key = self.store.extras.get(self.store.extras.of(slot)).dedup_key.clone();
