@@ -85,7 +85,8 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
         },
     };
     let rest = bytes.get(at..).unwrap_or_default();
-    look(rest.len());
+    #[cfg(test)]
+    samples::look(rest.len());
     if at > 0 && rest.iter().all(|&byte| byte == 0) {
         return reader.last_id;
     }
@@ -117,7 +118,8 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
         let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count)).ok_or(TORN)?;
-        look(count);
+        #[cfg(test)]
+        samples::look(count);
         self.at += count;
         Ok(taken)
     }
@@ -207,13 +209,6 @@ fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
 fn is_tube_name(name: &[u8]) -> bool {
     name.first() != Some(&b'-') && name.iter().all(|byte| is_tube_name_byte(*byte))
 }
-
-/// Does nothing. The version for tests counts the bytes that are read.
-#[cfg(not(test))]
-fn look(_: usize) {}
-
-#[cfg(test)]
-use samples::look;
 
 #[cfg(test)]
 #[path = "tests/beanstalkd_samples.rs"]
