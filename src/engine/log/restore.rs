@@ -142,13 +142,11 @@ impl Engine {
         if job.state() != State::Reserved {
             job.transition(Cause::ReserveJob);
         }
-        match to.state {
-            State::Delayed => job.transition(Cause::ReleaseLater),
-            State::Buried => job.transition(Cause::Bury),
-            State::Ready | State::Reserved | State::Held | State::Finished | State::Scheduled => {
-                job.transition(Cause::Release);
-            }
-        }
+        job.transition(match to.state {
+            State::Delayed => Cause::ReleaseLater,
+            State::Buried => Cause::Bury,
+            State::Ready | State::Reserved | State::Held | State::Finished | State::Scheduled => Cause::Release,
+        });
         job.details.set_delay(to.delay);
         (job.pri, job.due) = (to.pri, to.due);
         job.holder = to.dead_from.map_or(NIL, |origin| self.store.origins.add(origin));
@@ -180,13 +178,8 @@ impl Engine {
         let cause = if done.is_some() { Some(Cause::Finish) } else { Cause::of_retry(job.state()) };
         cause.into_iter().for_each(|cause| job.transition(cause));
         job.fails = fails;
-        let length = job.body.len() as u32;
         if let Some(done) = done {
-            let number = self.extras_of(slot);
-            let extras = self.store.extras.get_mut(number);
-            extras.done = done;
-            extras.keep_or_offset = length;
-            self.store.jobs.extend_body(slot, result);
+            self.store_outcome(slot, done, result);
         }
         Some((slot, before))
     }

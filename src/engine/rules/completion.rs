@@ -170,12 +170,16 @@ impl Engine {
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
         self.transfer(slot, Cause::Finish);
+        self.store_outcome(slot, done, result.bytes());
+        self.notify_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
+    }
+
+    pub(in crate::engine) fn store_outcome(&mut self, slot: u32, done: bool, result: &[u8]) {
         let number = self.extras_of(slot);
         let extras = self.store.extras.get_mut(number);
         extras.keep_or_offset = self.store.jobs.get(slot).body.len() as u32;
         extras.done = done;
-        self.store.jobs.extend_body(slot, result.bytes());
-        self.notify_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
+        self.store.jobs.extend_body(slot, result);
     }
 
     pub(in crate::engine) fn count_failure(&mut self, slot: u32) {
