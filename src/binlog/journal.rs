@@ -33,10 +33,6 @@ const BACKLOG: u64 = 16 << 20;
 /// Larger writes are slow: copying this amount to the page cache takes about half a millisecond.
 pub const LARGE: usize = 1 << 20;
 
-fn size_of(slot: u32, engine: &Engine) -> u64 {
-    full_size(engine.logged_size(slot))
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retired {
     pub number: u64,
@@ -277,7 +273,7 @@ impl Journal {
         engine: &'a Engine,
         kind: impl FnOnce(StoredJob<'a>) -> Record<'a>,
     ) {
-        let size = size_of(slot, engine);
+        let size = full_size(engine.logged_size(slot));
         self.make_room(size - (SNAPSHOT - PUT) as u64 + more);
         self.append_job(slot, engine, kind);
         self.jobs += 1;

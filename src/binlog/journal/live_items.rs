@@ -1,10 +1,10 @@
 //! The live items of the log. A segment is needed as long as it contains the latest full record of an item. An index
 //! maps each item to this segment. An entry of the index takes twelve bytes, and a lookup takes constant time.
 
-use super::{size_of, Journal};
+use super::Journal;
 use crate::binlog::record::{
-    ended_size, group_size, key_size, operation_size, pause_size, settings_size, state_bits, GroupCounts, Record,
-    CHANGE,
+    ended_size, full_size, group_size, key_size, operation_size, pause_size, settings_size, state_bits, GroupCounts,
+    Record, CHANGE,
 };
 use crate::engine::{
     Engine, JobExtras, Linked, Links, List, LoggedGroup, MemberGone, OpenOperation, Pause, State, ORIGIN_SIZE,
@@ -94,7 +94,7 @@ impl Live {
 
     pub fn size(self, number: u32, engine: &Engine) -> u64 {
         match self {
-            Live::Job => size_of(number, engine),
+            Live::Job => full_size(engine.logged_size(number)),
             Live::Key => key_size(engine.ended_key(number).names()),
             Live::Settings => {
                 let names = engine.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());

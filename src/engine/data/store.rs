@@ -138,10 +138,6 @@ impl EndedKeys {
         self.ends.charged(&mut self.table.memory, |ends| _ = ends.remove(position, &mut self.table.items));
         self.table.remove(number)
     }
-
-    pub fn next_end(&self) -> Time {
-        self.ends.first().map_or(Time::NEVER, |(at, _)| at)
-    }
 }
 
 /// Bytes charged for an origin, excluding its name.

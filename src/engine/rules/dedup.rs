@@ -320,7 +320,7 @@ impl Engine {
     }
 
     fn retime_keys(&mut self) {
-        self.agenda.deadlines.set(TimerKey::Keys, self.store.ended_keys.next_end());
+        self.agenda.deadlines.set(TimerKey::Keys, self.store.ended_keys.ends.first().map_or(Time::NEVER, |(at, _)| at));
     }
 
     /// Leaves the highest bit free for [`EndedKey::is_logged`].

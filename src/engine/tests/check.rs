@@ -332,7 +332,7 @@ impl Engine {
         self.clients.iter().for_each(|(number, client)| expect(TimerKey::Client(number.0), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
         expect(TimerKey::Schedules, self.store.schedules.first().map_or(Time::NEVER, |(at, _)| at));
-        expect(TimerKey::Keys, self.store.ended_keys.next_end());
+        expect(TimerKey::Keys, self.store.ended_keys.ends.first().map_or(Time::NEVER, |(at, _)| at));
         expect(TimerKey::Extras, self.store.extras.ends.first().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.agenda.deadlines.heap.len(), timed, "every deadline must have an owner");
         self.agenda.deadlines.check();
