@@ -149,8 +149,7 @@ pub fn own_program() -> PathBuf {
     "/proc/self/exe".into()
 }
 
-/// Returns the number of open files, or 0 if it is unknown. Since Linux 6.2, the number is the size of the directory
-/// /proc/self/fd; older kernels require reading the directory.
+/// Returns 0 if the number is unknown. Since Linux 6.2, it is the size of the directory; older kernels require a list.
 pub fn open_files() -> u64 {
     const FOLDER: &str = "/proc/self/fd";
     let size = fs::metadata(FOLDER).map_or(0, |folder| folder.len());
