@@ -26,8 +26,6 @@ mod prelude {
     pub use crate::shared::json;
 }
 
-use std::ops::RangeInclusive;
-
 pub use call::{Flag, OperandKind, Subcommand};
 pub use out::{DONE, EMPTY, NO_CONNECTION, REFUSED};
 use prelude::*;
@@ -37,49 +35,39 @@ use crate::settings::words::usage_line;
 
 const MANY: usize = usize::MAX;
 
-const fn row(
-    (name, operands): (&'static str, &'static str),
-    (takes, min, max): (OperandKind, usize, usize),
-    options: &'static [&'static Flag],
-    run: fn(&Call, &mut Out) -> Result<u8>,
-    help: &'static str,
-) -> Subcommand {
-    Subcommand { name, operands, help, options, takes, count: RangeInclusive::new(min, max), run }
-}
-
 #[rustfmt::skip]
 pub static SUBCOMMANDS: [Subcommand; 31] = [
-    row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB, &OF_GROUP], tubes::stats, "show statistics of the server, of tubes, jobs or groups"),
-    row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], tubes::tubes, "list tubes in a table"),
-    row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "monitor the server and its tubes; press ? for help"),
-    row(("put", "[BODY...]"), (OperandKind::Text, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &CRON, &EVERY, &LINES, &FILE], put::run, "put jobs from arguments, stdin or files"),
-    row(("reserve", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY], jobs::reserve, "reserve a job, print it and release it"),
-    row(("peek", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &STATE], jobs::peek, "print jobs, or the next job of a tube"),
-    row(("tail", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &INTERVAL, &ENOUGH], scan::tail, "print jobs as they are put"),
-    row(("delete", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT], jobs::delete, "delete jobs"),
-    row(("kick", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &OF_TUBE, &COUNT], jobs::kick, "make buried or delayed jobs ready"),
-    row(("bury", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::bury, "bury jobs"),
-    row(("release", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI, &DELAY], jobs::release, "make jobs ready, now or after a delay"),
-    row(("revoke", "ID..."), (OperandKind::Job, 1, MANY), &[&SERVER, &TIMEOUT, &NEW_PRI], jobs::revoke, "take reserved jobs from their workers and bury them"),
-    row(("wait", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], jobs::wait, "wait until jobs, or all jobs of a group, end or are buried"),
-    row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], tubes::pause, "pause a tube, so that no job is reserved from it"),
-    row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], tubes::resume, "resume paused tubes"),
-    row(("tube", "TUBE [SETTING...]"), (OperandKind::Settings, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tubes::tube_settings, "show or replace the settings of a tube"),
-    row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], tubes::move_jobs, "move jobs from one tube to another"),
-    row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], tubes::clear, "delete the jobs of tubes"),
-    row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], lists::list, "list the jobs of a tube"),
-    row(("connections", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON], lists::connections, "list connections, their jobs and their progress"),
-    row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], lists::schedules, "list recurring jobs and their next runs"),
-    row(("history", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON, &ONLY_TUBE, &FAILED, &SHOWN], lists::history, "list the jobs that ended or were buried recently"),
-    row(("export", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &BINLOG], export::run, "write jobs to stdout as JSON lines"),
-    row(("import", "[FILE...]"), (OperandKind::File, 0, MANY), &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], import::run, "put jobs written by export"),
-    row(("work", "[TUBE...] [-- COMMAND [ARG...]]"), (OperandKind::Command, 0, MANY), &[&SERVER, &TIMEOUT, &TO_URL, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], work::run, "run a command for each job, or send jobs to a URL"),
-    row(("check", "DIR"), (OperandKind::Folder, 1, 1), &[], files::check, "verify a binlog and summarize it"),
-    row(("backup", "DIR DEST"), (OperandKind::Folder, 2, 2), &[], files::backup, "copy a binlog, even of a running server"),
-    row(("check-access", "FILE [NAME COMMAND TUBE]"), (OperandKind::File, 1, 4), &[], files::check_access, "verify an access file and show what it allows"),
-    row(("cluster", "status URL | promote URL NAME | retire URL NAME"), (OperandKind::Text, 2, 3), &[], cluster, "show or control the servers of a cluster"),
-    row(("completion", "SHELL"), (OperandKind::Shell, 1, 1), &[], completion::run, "print completions for bash, zsh or fish"),
-    row(("help", "[SUBCOMMAND]"), (OperandKind::Text, 0, 1), &[], help, "print this help, or the help of a subcommand"),
+    Subcommand { name: "stats", operands: "[TUBE...]", takes: OperandKind::Tube, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &JSON, &JOB, &OF_GROUP], run: tubes::stats, help: "show statistics of the server, of tubes, jobs or groups" },
+    Subcommand { name: "tubes", operands: "[TUBE...]", takes: OperandKind::Tube, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &JSON], run: tubes::tubes, help: "list tubes in a table" },
+    Subcommand { name: "top", operands: "[TUBE...]", takes: OperandKind::Tube, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], run: top::run, help: "monitor the server and its tubes; press ? for help" },
+    Subcommand { name: "put", operands: "[BODY...]", takes: OperandKind::Text, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &CRON, &EVERY, &LINES, &FILE], run: put::run, help: "put jobs from arguments, stdin or files" },
+    Subcommand { name: "reserve", operands: "[TUBE...]", takes: OperandKind::Tube, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY], run: jobs::reserve, help: "reserve a job, print it and release it" },
+    Subcommand { name: "peek", operands: "[ID...]", takes: OperandKind::Job, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &STATE], run: jobs::peek, help: "print jobs, or the next job of a tube" },
+    Subcommand { name: "tail", operands: "[TUBE...]", takes: OperandKind::Tube, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &JSON, &INTERVAL, &ENOUGH], run: scan::tail, help: "print jobs as they are put" },
+    Subcommand { name: "delete", operands: "ID...", takes: OperandKind::Job, count: 1..=MANY, options: &[&SERVER, &TIMEOUT], run: jobs::delete, help: "delete jobs" },
+    Subcommand { name: "kick", operands: "[ID...]", takes: OperandKind::Job, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &OF_TUBE, &COUNT], run: jobs::kick, help: "make buried or delayed jobs ready" },
+    Subcommand { name: "bury", operands: "ID...", takes: OperandKind::Job, count: 1..=MANY, options: &[&SERVER, &TIMEOUT, &NEW_PRI], run: jobs::bury, help: "bury jobs" },
+    Subcommand { name: "release", operands: "ID...", takes: OperandKind::Job, count: 1..=MANY, options: &[&SERVER, &TIMEOUT, &NEW_PRI, &DELAY], run: jobs::release, help: "make jobs ready, now or after a delay" },
+    Subcommand { name: "revoke", operands: "ID...", takes: OperandKind::Job, count: 1..=MANY, options: &[&SERVER, &TIMEOUT, &NEW_PRI], run: jobs::revoke, help: "take reserved jobs from their workers and bury them" },
+    Subcommand { name: "wait", operands: "[ID...]", takes: OperandKind::Job, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], run: jobs::wait, help: "wait until jobs, or all jobs of a group, end or are buried" },
+    Subcommand { name: "pause", operands: "TUBE SECONDS", takes: OperandKind::Tube, count: 2..=2, options: &[&SERVER, &TIMEOUT], run: tubes::pause, help: "pause a tube, so that no job is reserved from it" },
+    Subcommand { name: "resume", operands: "TUBE...", takes: OperandKind::Tube, count: 1..=MANY, options: &[&SERVER, &TIMEOUT], run: tubes::resume, help: "resume paused tubes" },
+    Subcommand { name: "tube", operands: "TUBE [SETTING...]", takes: OperandKind::Settings, count: 1..=MANY, options: &[&SERVER, &TIMEOUT, &NONE], run: tubes::tube_settings, help: "show or replace the settings of a tube" },
+    Subcommand { name: "move", operands: "FROM TO", takes: OperandKind::Tube, count: 2..=2, options: &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], run: tubes::move_jobs, help: "move jobs from one tube to another" },
+    Subcommand { name: "clear", operands: "TUBE...", takes: OperandKind::Tube, count: 1..=MANY, options: &[&SERVER, &TIMEOUT, &STATES, &YES], run: tubes::clear, help: "delete the jobs of tubes" },
+    Subcommand { name: "list", operands: "TUBE", takes: OperandKind::Tube, count: 1..=1, options: &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], run: lists::list, help: "list the jobs of a tube" },
+    Subcommand { name: "connections", operands: "", takes: OperandKind::Text, count: 0..=0, options: &[&SERVER, &TIMEOUT, &JSON], run: lists::connections, help: "list connections, their jobs and their progress" },
+    Subcommand { name: "schedules", operands: "[TUBE...]", takes: OperandKind::Tube, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &JSON], run: lists::schedules, help: "list recurring jobs and their next runs" },
+    Subcommand { name: "history", operands: "", takes: OperandKind::Text, count: 0..=0, options: &[&SERVER, &TIMEOUT, &JSON, &ONLY_TUBE, &FAILED, &SHOWN], run: lists::history, help: "list the jobs that ended or were buried recently" },
+    Subcommand { name: "export", operands: "[TUBE...]", takes: OperandKind::Tube, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &BINLOG], run: export::run, help: "write jobs to stdout as JSON lines" },
+    Subcommand { name: "import", operands: "[FILE...]", takes: OperandKind::File, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], run: import::run, help: "put jobs written by export" },
+    Subcommand { name: "work", operands: "[TUBE...] [-- COMMAND [ARG...]]", takes: OperandKind::Command, count: 0..=MANY, options: &[&SERVER, &TIMEOUT, &TO_URL, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], run: work::run, help: "run a command for each job, or send jobs to a URL" },
+    Subcommand { name: "check", operands: "DIR", takes: OperandKind::Folder, count: 1..=1, options: &[], run: files::check, help: "verify a binlog and summarize it" },
+    Subcommand { name: "backup", operands: "DIR DEST", takes: OperandKind::Folder, count: 2..=2, options: &[], run: files::backup, help: "copy a binlog, even of a running server" },
+    Subcommand { name: "check-access", operands: "FILE [NAME COMMAND TUBE]", takes: OperandKind::File, count: 1..=4, options: &[], run: files::check_access, help: "verify an access file and show what it allows" },
+    Subcommand { name: "cluster", operands: "status URL | promote URL NAME | retire URL NAME", takes: OperandKind::Text, count: 2..=3, options: &[], run: cluster, help: "show or control the servers of a cluster" },
+    Subcommand { name: "completion", operands: "SHELL", takes: OperandKind::Shell, count: 1..=1, options: &[], run: completion::run, help: "print completions for bash, zsh or fish" },
+    Subcommand { name: "help", operands: "[SUBCOMMAND]", takes: OperandKind::Text, count: 0..=1, options: &[], run: help, help: "print this help, or the help of a subcommand" },
 ];
 
 pub fn usage() -> String {
