@@ -18,8 +18,9 @@ use beanpole::{Server, StartError};
 use process::parent::{self, Parent, PidFile, PortFile, ReadyFile, Side};
 use process::{allocator, standby};
 use server_log::LogForm;
-use signal_hook::{consts::SIGTERM, iterator::Signals};
-use signals::{SignalAction, StopRequests};
+use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use signals::StopRequests;
 
 /// An exit code and a message to log.
 type Failure = (u8, String);
@@ -233,14 +234,14 @@ fn serve(
             started.map_err(|error| (1, format!("cannot start a thread: {error}")))?;
         }
         loop {
-            match signals::next(&mut signals) {
-                SignalAction::Drain => {
+            match signals.forever().next() {
+                Some(SIGUSR1) => {
                     server.drain();
                     log::info!("draining: refusing new jobs");
                 }
-                SignalAction::HangUp if reopens || reloads => hang_up(server, reopens, reloads),
-                SignalAction::HangUp if systemd::is_managed() => log::info!("SIGHUP ignored: no files to reload"),
-                SignalAction::HangUp | SignalAction::Stop => break,
+                Some(SIGHUP) if reopens || reloads => hang_up(server, reopens, reloads),
+                Some(SIGHUP) if systemd::is_managed() => log::info!("SIGHUP ignored: no files to reload"),
+                _ => break,
             }
         }
         log::info!("stopping");

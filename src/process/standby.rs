@@ -10,10 +10,10 @@ use beanpole::internals::config::DEFAULT_HOST;
 use beanpole::internals::options::{host_and_port, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::protocol::Wire;
 use beanpole::internals::server::signals::StopRequests;
-use beanpole::internals::server::{host, signals, systemd};
+use beanpole::internals::server::{host, systemd};
 use beanpole::internals::system;
 use beanpole::{Address, Role, RoleBoard, Server, StartError};
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 /// The environment variable in which [`restart`] passes [`beanpole::RoleFigures::clock`] to the new process.
@@ -48,8 +48,11 @@ pub fn stand_by(
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut follower = Follower { relay, epoch: 0, problems: Vec::new() };
     loop {
-        let goes_on = |signal| signal == SIGHUP && (reloads || systemd::is_managed());
-        if signals.pending().any(|signal| signals::is_end(signal) && !goes_on(signal)) {
+        let ends = |signal| match signal {
+            SIGHUP => !reloads && !systemd::is_managed(),
+            other => matches!(other, SIGTERM | SIGINT),
+        };
+        if signals.pending().any(ends) {
             systemd::notify("STOPPING=1");
             if let Err(error) = node.save() {
                 log::error!("{}: cannot save the position of the copy: {error}", folder.display());

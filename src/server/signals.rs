@@ -8,13 +8,6 @@ use nix::libc::{sigaction, SIG_IGN};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SignalAction {
-    Drain,
-    HangUp,
-    Stop,
-}
-
 /// With `reopens`, catches SIGHUP even if this signal was ignored when the process started.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
     // SIGXFSZ would otherwise end the process at the file size limit. With a handler, only the write fails.
@@ -56,18 +49,5 @@ fn is_ignored(signal: i32) -> bool {
     // SAFETY: the call changes nothing and writes one `sigaction`, a type for which all zeros are also valid.
     unsafe {
         sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0 && action.assume_init().sa_sigaction == SIG_IGN
-    }
-}
-
-/// `true` if the signal ends a server that has no files to reload.
-pub fn is_end(signal: i32) -> bool {
-    matches!(signal, SIGTERM | SIGINT | SIGHUP)
-}
-
-pub fn next(signals: &mut Signals) -> SignalAction {
-    match signals.forever().next() {
-        Some(SIGUSR1) => SignalAction::Drain,
-        Some(SIGHUP) => SignalAction::HangUp,
-        _ => SignalAction::Stop,
     }
 }
