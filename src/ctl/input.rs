@@ -58,15 +58,9 @@ pub struct ProgressBar {
 
 impl ProgressBar {
     pub fn new(what: &'static str) -> ProgressBar {
-        let now = Instant::now();
+        let (begun, is_shown) = (Instant::now(), io::stderr().is_terminal());
         // Delay the first update, so that a short operation shows no progress bar.
-        ProgressBar {
-            what,
-            begun: now,
-            next: now + INTERVAL,
-            is_shown: std::io::stderr().is_terminal(),
-            is_written: false,
-        }
+        ProgressBar { what, begun, next: begun + INTERVAL, is_shown, is_written: false }
     }
 
     /// `part` is the completed amount and the total.
