@@ -3,12 +3,11 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::client::{connect_tcp, ClientTlsFiles, Exchange, Keep, Response, Security, Transport};
 use crate::shared::json::{self, Document};
-use crate::shared::lock_order::LeafMutex;
 
 /// The maximum size of a response in bytes. A response can contain many entries of 512 KiB in base64.
 const MAX_RESPONSE: usize = 64 << 20;
@@ -194,32 +193,29 @@ impl Gateway {
 }
 
 #[derive(Default)]
-pub struct ClusterId(LeafMutex<State>);
-
-#[derive(Default)]
-struct State {
-    first: Option<(String, String)>,
+pub struct ClusterId {
+    first: OnceLock<(String, String)>,
     /// The permanent error after two servers have sent different cluster IDs. The right cluster is unknown.
-    problem: Option<String>,
+    problem: OnceLock<String>,
 }
 
 impl ClusterId {
     pub fn check(&self) -> io::Result<()> {
-        self.0.lock().problem.clone().map_or(Ok(()), |problem| Err(io::Error::new(ErrorKind::InvalidInput, problem)))
+        self.problem.get().map_or(Ok(()), |problem| Err(io::Error::new(ErrorKind::InvalidInput, problem.clone())))
     }
 
     /// Returns `false` if the response has no cluster ID. Most error responses have none.
     pub fn check_response(&self, endpoint: &str, response: &[u8]) -> io::Result<bool> {
         let Some(id) = find(response) else { return Ok(false) };
-        let mut state = self.0.lock();
-        let (first, other) = state.first.get_or_insert_with(|| (id.to_owned(), endpoint.to_owned())).clone();
-        if first != id && state.problem.is_none() {
-            state.problem = Some(format!(
-                "etcd at {other} and etcd at {endpoint} are different clusters ({first} and {id}): make them one \
-                 cluster (see etcdctl member list), then restart beanpole"
-            ));
+        let (first, other) = self.first.get_or_init(|| (id.to_owned(), endpoint.to_owned()));
+        if first != id {
+            self.problem.get_or_init(|| {
+                format!(
+                    "etcd at {other} and etcd at {endpoint} are different clusters ({first} and {id}): make them one \
+                     cluster (see etcdctl member list), then restart beanpole"
+                )
+            });
         }
-        drop(state);
         self.check().map(|()| true)
     }
 }
