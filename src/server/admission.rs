@@ -1,5 +1,4 @@
 //! Connection limits, in total and per address. Must not reply to rejected clients: the listener sends these replies.
-//!
 //! Enforces promise P23 of beanpole-promises(7).
 
 use std::collections::hash_map::{Entry, HashMap};
@@ -124,7 +123,10 @@ impl Admission {
     }
 
     fn admit_any(&self, peer: &PeerAddress) -> Result<(), Refusal> {
-        increment(&self.connections, if peer.is_local() { self.local_limit } else { self.limit })?;
+        let limit = if peer.is_local() { self.local_limit } else { self.limit };
+        let more = |count| (count < limit).then_some(count + 1);
+        let counted = self.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        counted.map_err(|_| Refusal::Connections)?;
         let admitted = if self.memory.has_for_connection() { self.admit_address(peer) } else { Err(Refusal::Memory) };
         match admitted {
             Ok(()) => self.memory.charge(0, CONNECTION_COST),
@@ -188,14 +190,6 @@ impl Admission {
             }
         }
     }
-}
-
-fn increment(count: &AtomicUsize, limit: usize) -> Result<(), Refusal> {
-    if count.fetch_add(1, Ordering::AcqRel) < limit {
-        return Ok(());
-    }
-    count.fetch_sub(1, Ordering::AcqRel);
-    Err(Refusal::Connections)
 }
 
 #[cfg(test)]
