@@ -1,6 +1,5 @@
 //! One connection, which belongs to a single pool thread. The thread lends its buffers to a connection that has work,
 //! so an idle connection uses little memory. Must not write to the socket, because only the `Outbox` writes.
-//!
 //! Enforces promise P24 of beanpole-promises(7).
 
 mod account;
@@ -13,7 +12,6 @@ use std::{ops::Range, sync::Arc, time::Instant};
 
 use self::account::Backlog;
 use super::delivery::{Outbox, WriteState};
-use super::gate::Unauthenticated;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::MIN_READ;
 use super::reports::TurnLog;
@@ -83,8 +81,8 @@ pub struct Connection {
     pub(super) ready: Readiness,
     pub(super) stage: Stage,
     pub(super) access: Option<Box<ClientAccess>>,
-    /// The deadline for authentication, if the client has not authenticated yet.
-    pub probation: Option<Box<(Instant, Unauthenticated)>>,
+    /// The deadline for authentication, if the client has not authenticated yet, and the reference that counts it.
+    pub probation: Option<Box<(Instant, Arc<()>)>>,
     wrong_token: WrongToken,
     pub queued: bool,
     pub light: bool,

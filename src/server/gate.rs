@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,20 +102,4 @@ fn read(path: &Path) -> Result<AccessTable, String> {
         return Err(format!("the access file {name} is wrong: {}{more}", errors.join("; ")));
     };
     Ok(table)
-}
-
-/// Counts an unauthenticated client until this value is dropped.
-pub struct Unauthenticated(Arc<AtomicUsize>);
-
-impl Unauthenticated {
-    pub fn enter(count: &Arc<AtomicUsize>) -> Unauthenticated {
-        count.fetch_add(1, Ordering::Relaxed);
-        Unauthenticated(count.clone())
-    }
-}
-
-impl Drop for Unauthenticated {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -3,7 +3,7 @@
 //! clients. Must not hold the engine's lock during I/O or logging.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,8 @@ pub struct Hub {
     pub(super) gate: Option<Gate>,
     #[cfg(feature = "tls")]
     pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
-    pub(super) unauthenticated: Arc<AtomicUsize>,
+    /// Each unauthenticated client has one more reference.
+    pub(super) unauthenticated: Arc<()>,
     stays: Stays,
     stopping: AtomicBool,
     pub(super) shutdown: Shutdown,

@@ -13,7 +13,7 @@ use slab::Slab;
 use super::connection::{Connection, Next, Readiness, ThreadScratch, MAX_SHARES};
 use super::delivery::{Message, Outbox, ThreadHandle};
 use super::durability::{Bell, Durability};
-use super::gate::{LogLimit, Unauthenticated};
+use super::gate::LogLimit;
 use super::hub::{Core, Hub, TurnScratch};
 use super::listener::{Arrival, Arrivals};
 use super::timeouts::{AwaitedPart, HttpConnections, Idle, Probation, MAX_CLOSED};
@@ -368,7 +368,7 @@ impl PoolThread {
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire);
         if peer.is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
-            let counted = Unauthenticated::enter(&self.hub.unauthenticated);
+            let counted = self.hub.unauthenticated.clone();
             connection.probation = Some(Box::new((self.probation.enter(number), counted)));
         }
         access.into_iter().for_each(|access| connection.set_access(access));
@@ -696,7 +696,7 @@ mod tests {
 
     /// Marks a client as unauthenticated from now on.
     fn distrust(thread: &mut PoolThread, number: usize) {
-        let (until, counted) = (thread.probation.enter(number), Unauthenticated::enter(&thread.hub.unauthenticated));
+        let (until, counted) = (thread.probation.enter(number), thread.hub.unauthenticated.clone());
         thread.connections[number].probation = Some(Box::new((until, counted)));
     }
 
@@ -772,14 +772,14 @@ mod tests {
     fn new_unauthenticated_clients_replace_the_oldest_if_there_are_too_many() {
         let (mut thread, _clients) = thread_with_clients(3);
         (0..3).for_each(|number| distrust(&mut thread, number));
-        let count = thread.hub.unauthenticated.clone();
-        let mut others: Vec<_> = (3..MAX_UNAUTHENTICATED).map(|_| Unauthenticated::enter(&count)).collect();
+        let hub = thread.hub.clone();
+        let mut others: Vec<_> = (3..MAX_UNAUTHENTICATED).map(|_| hub.unauthenticated.clone()).collect();
         thread.close_unauthenticated();
         assert_eq!(thread.connections.len(), 3);
-        others.push(Unauthenticated::enter(&count));
+        others.push(hub.unauthenticated.clone());
         thread.close_unauthenticated();
         assert_eq!((thread.connections.len(), thread.connections.contains(0)), (2, false));
-        others.extend((0..10).map(|_| Unauthenticated::enter(&count)));
+        others.extend((0..10).map(|_| hub.unauthenticated.clone()));
         thread.close_unauthenticated();
         assert_eq!((thread.connections.len(), thread.connections.contains(2)), (1, true), "the newest must stay");
         assert_eq!(thread.hub.process.usage().dropped_connections, 2);
@@ -995,7 +995,7 @@ mod tests {
         let (mut thread, _clients) = crowded_thread();
         let lightest = thread.connections.iter().min_by_key(|(_, connection)| connection.memory_used().0);
         let number = lightest.expect("a connection").0;
-        let counted = Unauthenticated::enter(&thread.hub.unauthenticated);
+        let counted = thread.hub.unauthenticated.clone();
         thread.connections[number].probation = Some(Box::new((Instant::now() + MAX_SHORTAGE, counted)));
         std::thread::sleep(INACTIVE);
         thread.drop_heavy();

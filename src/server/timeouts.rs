@@ -1,7 +1,6 @@
 //! The time limits for one pool thread's connections, and the order in which connections are evicted. Must not access
 //! sockets or the engine: the thread reports the state of its connections.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{collections::VecDeque, ops::Range, sync::Arc, sync::Weak};
 
@@ -256,12 +255,12 @@ impl Probation {
     }
 
     /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
-    /// or the oldest must make room. `count` includes all threads. If connections run short, `spared` returns how many
-    /// unauthenticated clients stay although they are fresh.
-    pub fn overdue(&mut self, spared: impl Fn() -> Option<usize>, count: &AtomicUsize) -> Option<(Instant, usize)> {
+    /// or the oldest must make room. The hub and the unauthenticated clients of all threads each have a reference to
+    /// `clients`. If connections run short, `spared` returns how many of these clients stay although they are fresh.
+    pub fn overdue(&mut self, spared: impl Fn() -> Option<usize>, clients: &Arc<()>) -> Option<(Instant, usize)> {
         let spared = if self.unauthenticated.is_empty() { None } else { spared() };
         let max = spared.unwrap_or(MAX_UNAUTHENTICATED);
-        let is_crowd = self.unauthenticated.len() > 1 && count.load(Ordering::Relaxed) > max;
+        let is_crowd = self.unauthenticated.len() > 1 && Arc::strong_count(clients) > max + 1;
         let early = if is_crowd { AUTH_TIMEOUT } else { spared.map_or(Duration::ZERO, |_| AUTH_TIMEOUT - FRESH) };
         pop_due(&mut self.unauthenticated, early)
     }
