@@ -14,7 +14,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use crate::engine::push_moment;
 use crate::settings::config::LogTarget;
 use crate::shared::files;
-use crate::shared::json::{self, Members};
+use crate::shared::json;
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
 /// The maximum wait for stderr in milliseconds before lines are dropped. Short, because the pool threads also log.
@@ -144,7 +144,13 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
                 members.text("time", timestamp(now).as_bytes());
                 members.text("level", level.as_str().to_ascii_lowercase().as_bytes());
                 members.text("text", record.args().to_string().as_bytes());
-                let _ = record.key_values().visit(&mut Fields(members));
+                let _ = record.key_values().visit(&mut Each(|key: Key, value: Value| {
+                    match value.to_u64().map(|number| number.to_string()).or_else(|| Some(value.to_f64()?.to_string()))
+                    {
+                        Some(number) => members.raw(key.as_str(), &number),
+                        None => members.text(key.as_str(), value.to_string().as_bytes()),
+                    }
+                }));
             });
             line + "\n"
         }
@@ -153,29 +159,20 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
 
 fn text(record: &Record) -> String {
     let mut text = record.args().to_string();
-    let _ = record.key_values().visit(&mut Words(&mut text));
+    let _ = record.key_values().visit(&mut Each(|key: Key, value: Value| {
+        let value = value.to_string();
+        let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+        text += &if plain { format!(" {key}={value}") } else { format!(" {key}={value:?}") };
+    }));
     text
 }
 
-struct Words<'a>(&'a mut String);
+/// Calls a function with each key and value of a record.
+struct Each<F>(F);
 
-impl<'kvs> VisitSource<'kvs> for Words<'_> {
+impl<'kvs, F: FnMut(Key<'kvs>, Value<'kvs>)> VisitSource<'kvs> for Each<F> {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), log::kv::Error> {
-        let value = value.to_string();
-        let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
-        *self.0 += &if plain { format!(" {key}={value}") } else { format!(" {key}={value:?}") };
-        Ok(())
-    }
-}
-
-struct Fields<'m, 'a>(&'m mut Members<'a>);
-
-impl<'kvs> VisitSource<'kvs> for Fields<'_, '_> {
-    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), log::kv::Error> {
-        match value.to_u64().map(|number| number.to_string()).or_else(|| Some(value.to_f64()?.to_string())) {
-            Some(number) => self.0.raw(key.as_str(), &number),
-            None => self.0.text(key.as_str(), value.to_string().as_bytes()),
-        }
+        (self.0)(key, value);
         Ok(())
     }
 }
