@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -13,7 +12,7 @@ use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiC
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 pub use rustls::ServerConfig;
 use rustls::{crypto, CipherSuite, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 
 use super::socket::Stream;
 use crate::protocol::Output;
@@ -140,10 +139,8 @@ pub fn names(der: &[u8]) -> Vec<String> {
 
 pub fn validity_problem(der: &[u8]) -> Option<&'static str> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let (from, to) = (certificate.validity().not_before.timestamp(), certificate.validity().not_after.timestamp());
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
-    match now {
+    match ASN1Time::now().timestamp() {
         now if now < from => Some("is not valid yet"),
         now if now > to => Some("has expired"),
         _ => None,
