@@ -1,5 +1,4 @@
 //! The clock, which is the only source of the queue's time.
-//!
 //! Enforces promise P11 of beanpole-promises(7).
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

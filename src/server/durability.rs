@@ -1,7 +1,6 @@
 //! Decides which replies wait for the log, and when the log's threads write and sync. After a pool thread has served
 //! several connections, a single write (with `-f0`, also a sync) makes all their changes durable. On a slow disk, the
 //! log's threads write and sync instead, so that commands that do not need the disk are not delayed.
-//!
 //! Enforces promises P12 and P14 of beanpole-promises(7).
 
 use std::collections::VecDeque;

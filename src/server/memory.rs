@@ -1,6 +1,5 @@
 //! The server's memory account. The engine counts its own memory, and connections charge unprocessed input and unread
 //! output. The sum is at most `--max-memory`.
-//!
 //! Enforces promise P21 of beanpole-promises(7).
 
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
