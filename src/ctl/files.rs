@@ -112,8 +112,7 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
         _ => return Err(Problem::usage("usage: beanpole check-access FILE [NAME COMMAND TUBE]")),
     };
     let path = Path::new(file);
-    let failed = |text| Problem::new(EMPTY, text);
-    let bytes = std::fs::read(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let bytes = fs::read(path).map_err(at(path))?;
     let accounts = Accounts { user: &system::user_number, group: &system::group_number };
     let mut printed = Ok(());
     let table = access::parse(&bytes, &accounts, |line, column, problem| {
@@ -129,11 +128,11 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
     };
     let found = needs(command);
     if found.is_empty() {
-        return Err(failed(format!("no protocol has the command {}", command.escape_debug())));
+        return Err(Problem::empty(format!("no protocol has the command {}", command.escape_debug())));
     }
     let mut code = DONE;
     for (protocol, command, need) in found {
-        let (allowed, text) = decide(&table, name, need, tube).map_err(failed)?;
+        let (allowed, text) = decide(&table, name, need, tube).map_err(Problem::empty)?;
         if !allowed {
             code = REFUSED;
         }
