@@ -143,8 +143,11 @@ pub struct Parent {
 impl Parent {
     /// Must be called at startup, because the kernel assigns another parent when the original parent exits.
     pub fn find() -> Parent {
-        let id = getppid();
-        Parent { id, end: system::end_of(id), is_reparented: is_reparented(id) }
+        let (id, session) = (getppid(), getsid(None));
+        // A process of another session cannot have started this process, unless this process has created its own
+        // session. A parent ID of 1 proves nothing, because a container's first process can start servers.
+        let is_reparented = session != Ok(getpid()) && getsid(Some(id)) != session;
+        Parent { id, end: system::end_of(id), is_reparented }
     }
 
     /// Starts a thread that raises SIGTERM when the parent exits.
@@ -170,11 +173,4 @@ impl Parent {
             }
         }
     }
-}
-
-/// A process of another session cannot have started this process, unless this process has created its own session. A
-/// parent ID of 1 does not prove that the parent has changed, because a container's first process can start servers.
-fn is_reparented(parent: Pid) -> bool {
-    let session = getsid(None);
-    session != Ok(getpid()) && getsid(Some(parent)) != session
 }
