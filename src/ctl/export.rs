@@ -79,9 +79,7 @@ impl Export<'_> {
             progress.update(written, Some((written, scan.jobs.len() as u64)));
             self.out.line(&job.line(tube, body))
         })?;
-        for (name, settings) in settings {
-            self.settings(&name, &settings)?;
-        }
+        settings.iter().try_for_each(|(name, settings)| self.settings(name, settings))?;
         self.keys_of_server(link)?;
         self.out.flush()?;
         let after: u64 = self.wanted.count(link)?.iter().sum();

@@ -83,9 +83,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let results = Results { out, ids, what, done: 0, known: 0, refused: 0 };
     let tags = tags.into_iter().map(|(_, tag)| tag).collect();
     let mut state = Put { link, pipeline: Pipeline::new(), numbers, tags, results };
-    for body in &call.operands {
-        state.add(body.as_bytes())?;
-    }
+    call.operands.iter().try_for_each(|body| state.add(body.as_bytes()))?;
     if reads {
         each_input(&files, &mut |mut input| {
             if !lines {

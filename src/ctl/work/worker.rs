@@ -310,10 +310,8 @@ impl Worker {
         if self.knows_fail == Some(false) {
             return Ok(None);
         }
-        let mut command = format!("fail {} {} {}\r\n", job.id, job.pri, reason.len()).into_bytes();
-        command.extend_from_slice(reason);
-        command.extend_from_slice(b"\r\n");
-        self.link().send(&command)?;
+        let head = format!("fail {} {} {}\r\n", job.id, job.pri, reason.len());
+        self.link().send(&[head.as_bytes(), reason, b"\r\n"].concat())?;
         let reply = self.link().reply()?;
         match reply.number("RELEASED") {
             Some(delay) => Ok(Some(Some(delay))),
