@@ -111,14 +111,11 @@ impl Boards {
     }
 }
 
-fn is_in(sorted: &[String], name: &str) -> bool {
-    sorted.binary_search_by(|other| other[..].cmp(name)).is_ok()
-}
-
 fn worker(it: &StatsReply, with_ready: &[String]) -> Option<BoardRow> {
     let (state, age) = (it.text("state"), it.number("job-age"));
     let (tube, watches) = (it.text("job-tube").to_owned(), it.text("watches"));
-    let is_stuck = state == "idle" && watches.split(' ').any(|tube| is_in(with_ready, tube));
+    let is_ready = |tube: &str| with_ready.binary_search_by(|other| other[..].cmp(tube)).is_ok();
+    let is_stuck = state == "idle" && watches.split(' ').any(is_ready);
     if state == "idle" && !(is_stuck && it.number("idle") >= SILENT) {
         return None;
     }

@@ -65,6 +65,7 @@ struct Fetcher {
     boards: Boards,
 }
 
+/// Channels of these types would make the program considerably larger.
 #[derive(Default)]
 pub struct Queues {
     requests: Mutex<VecDeque<FetchRequest>>,
@@ -96,12 +97,9 @@ pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Re
     let (board, boards) = (None, Boards::default());
     let mut fetcher = Fetcher { target, only, link: Some(link), next: 0, board, is_whole: false, boards };
     std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
-        let answer = fetcher.execute(own.next_request()).unwrap_or_else(|problem| {
-            if problem.code != NO_CONNECTION {
-                return FetchEvent::Done(problem.text.clone());
-            }
-            fetcher.link = None;
-            FetchEvent::Lost(problem.text.clone())
+        let answer = fetcher.execute(own.next_request()).unwrap_or_else(|problem| match problem.code {
+            NO_CONNECTION => FetchEvent::Lost(problem.text),
+            _ => FetchEvent::Done(problem.text),
         });
         own.events.lock().push_back(answer);
     })?;
@@ -110,10 +108,8 @@ pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Re
 
 impl Fetcher {
     fn execute(&mut self, request: FetchRequest) -> Result<FetchEvent> {
-        let mut link = match self.link.take() {
-            Some(link) => link,
-            None => self.target.connect()?,
-        };
+        // After an error, the next request opens a new link, because this one may have unread replies.
+        let mut link = self.link.take().map_or_else(|| self.target.connect(), Ok)?;
         let answer = match request {
             FetchRequest::Poll(open, board) => {
                 if self.board != board {

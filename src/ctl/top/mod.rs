@@ -156,9 +156,9 @@ impl Top {
     }
 
     fn take(&mut self, event: FetchEvent) {
+        self.is_waiting = false;
         match event {
             FetchEvent::Poll(poll, detail, list) => {
-                self.is_waiting = false;
                 self.view.lost = None;
                 if let Some(text) = poll.refused.first().filter(|_| self.question.is_none()) {
                     self.view.status.clone_from(text);
@@ -176,12 +176,8 @@ impl Top {
                     }
                 }
             }
-            FetchEvent::Lost(problem) => {
-                self.is_waiting = false;
-                self.view.lost = Some(problem);
-            }
+            FetchEvent::Lost(problem) => self.view.lost = Some(problem),
             FetchEvent::Done(what) => {
-                self.is_waiting = false;
                 self.view.status = what;
                 self.next = Instant::now();
             }

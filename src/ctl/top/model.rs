@@ -16,21 +16,17 @@ pub struct Column {
     stat: &'static str,
 }
 
-const fn column(head: &'static str, key: char, width: usize, stat: &'static str) -> Column {
-    Column { head, key, width, stat }
-}
-
 pub const COLUMNS: [Column; 10] = [
-    column("TUBE", 't', 0, ""),
-    column("READY", 'r', 7, "current-jobs-ready"),
-    column("RESVD", 'e', 6, "current-jobs-reserved"),
-    column("DELAY", 'd', 6, "current-jobs-delayed"),
-    column("BURIED", 'b', 6, "current-jobs-buried"),
-    column("OTHER", 'o', 5, ""),
-    column("WAIT", 'w', 5, "current-waiting"),
-    column("PUT/S", 'u', 6, ""),
-    column("DONE/S", 'n', 6, ""),
-    column("PAUSED", 'a', 6, "pause-time-left"),
+    Column { head: "TUBE", key: 't', width: 0, stat: "" },
+    Column { head: "READY", key: 'r', width: 7, stat: "current-jobs-ready" },
+    Column { head: "RESVD", key: 'e', width: 6, stat: "current-jobs-reserved" },
+    Column { head: "DELAY", key: 'd', width: 6, stat: "current-jobs-delayed" },
+    Column { head: "BURIED", key: 'b', width: 6, stat: "current-jobs-buried" },
+    Column { head: "OTHER", key: 'o', width: 5, stat: "" },
+    Column { head: "WAIT", key: 'w', width: 5, stat: "current-waiting" },
+    Column { head: "PUT/S", key: 'u', width: 6, stat: "" },
+    Column { head: "DONE/S", key: 'n', width: 6, stat: "" },
+    Column { head: "PAUSED", key: 'a', width: 6, stat: "pause-time-left" },
 ];
 
 #[derive(Clone, Debug, Default)]
