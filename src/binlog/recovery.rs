@@ -228,7 +228,9 @@ fn go_on(
 ) -> Result<Duration, OpenError> {
     journal.is_synced(writer.synced);
     let begins = survey.log_id.is_none() && !survey.is_lost();
-    if begins && !survey.begun {
+    if begins && survey.unused.is_empty() {
+        // If an interrupted start has not synced the file, it must become durable before the first segment.
+        in_file(BEGUN, survey.begun.then(|| writer.storage.remove(BEGUN)).transpose())?;
         in_file(BEGUN, writer.storage.create(BEGUN, 0))?;
     }
     let goes_on = continues_in(journal, end, next).is_some();
@@ -269,8 +271,7 @@ fn go_on(
     in_file("the log", flush(journal, writer))?;
     let took = writer.storage.now().duration_since(start);
     if begins || survey.begun {
-        // If the file remains, the next start removes it.
-        let _ = writer.storage.remove(BEGUN);
+        let _ = writer.storage.remove(BEGUN); // if it remains, the next start removes it
     }
     // The next batch must record that the start record is synced, or damage to it would look like the end of the log.
     journal.mark_due = 0;

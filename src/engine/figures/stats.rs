@@ -220,7 +220,6 @@ impl Engine {
             missed: schedule.map_or(0, |schedule| schedule.missed),
             blocked_by: schedule.filter(|it| it.missed > 0).and_then(|it| self.copy_of(job.tube, &it.name)),
             dead_from: self.dead_from(&job),
-            // In a log that is only inspected, a leased job has no holder.
             holder: holder.filter(|_| job.state() == State::Reserved && !job.is_leased()).map(|it| it.connection),
             progress: self.progress(&job),
         })
