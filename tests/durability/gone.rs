@@ -64,6 +64,15 @@ fn compare(client: &mut Client, jobs: &Jobs) {
     assert_eq!(total(client), jobs.len() as u64);
 }
 
+/// After a crash, the log must contain all jobs and no damage.
+fn crash_and_compare(daemon: Daemon, home: &Home, jobs: &Jobs) {
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
+    compare(&mut client, jobs);
+}
+
 #[test]
 fn a_removed_and_recreated_directory_loses_nothing() {
     let home = Home::new();
@@ -204,11 +213,7 @@ fn jobs_of_the_removed_current_and_prepared_segments_are_rewritten() {
     let metrics = scrape(http.trim_end_matches('/'));
     assert!(metrics.contains(&format!("\nbeanpole_binlog_lost_segments_total {lost}\n")), "{metrics}");
     assert!(put(&mut client, &mut jobs));
-    crash(daemon);
-    let daemon = home.start(&OPTIONS);
-    let mut client = daemon.client();
-    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
-    compare(&mut client, &jobs);
+    crash_and_compare(daemon, &home, &jobs);
 }
 
 /// The server has the original of the current segment open. Changes that it wrote to this file would be lost.
@@ -231,11 +236,7 @@ fn jobs_of_replaced_segments_are_rewritten_and_the_replacements_are_kept() {
         fs::read_dir(home.path().join("damaged")).is_ok_and(|files| files.count() as u64 == lost(&mut client))
     });
     assert!(put(&mut client, &mut jobs));
-    crash(daemon);
-    let daemon = home.start(&OPTIONS);
-    let mut client = daemon.client();
-    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
-    compare(&mut client, &jobs);
+    crash_and_compare(daemon, &home, &jobs);
 }
 
 /// On many file systems, the new file gets the inode number of the removed one.
@@ -257,11 +258,7 @@ fn jobs_of_segments_removed_and_created_again_are_rewritten() {
     wait_until("the replacements are set aside", || {
         fs::read_dir(home.path().join("damaged")).is_ok_and(|files| files.count() == 3)
     });
-    crash(daemon);
-    let daemon = home.start(&OPTIONS);
-    let mut client = daemon.client();
-    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
-    compare(&mut client, &jobs);
+    crash_and_compare(daemon, &home, &jobs);
 }
 
 /// Otherwise, only the next start would notice the loss.
@@ -288,11 +285,7 @@ fn jobs_of_truncated_segments_are_rewritten() {
     wait_until("the truncated segments are set aside", || {
         fs::read_dir(home.path().join("damaged")).is_ok_and(|files| files.count() as u64 == lost(&mut client))
     });
-    crash(daemon);
-    let daemon = home.start(&OPTIONS);
-    let mut client = daemon.client();
-    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
-    compare(&mut client, &jobs);
+    crash_and_compare(daemon, &home, &jobs);
 }
 
 #[test]
