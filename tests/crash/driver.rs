@@ -176,6 +176,7 @@ impl Life {
         journal.append(engine);
         assert_eq!(journal.stats().live, live(engine), "wrong size of the live data");
         self.model.observe(engine, put, journal.position, short);
+        self.model.saw_ids(engine.last_id().min(journal.engine_room().ids));
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.push(Snapshot::of(engine, journal.position));
         }

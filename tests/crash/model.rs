@@ -82,7 +82,7 @@ pub struct Model {
     safe: u64,
     /// The highest ID that a client has received.
     last_id: u64,
-    /// The highest ID after the last observed operation.
+    /// The highest ID that a job can have after the last observed operation.
     newest: u64,
     /// `true` after a disk error. After such an error, the log writes all nondurable changes again, so recovery can
     /// apply some of them twice.
@@ -317,8 +317,13 @@ impl Model {
         if let Some(id) = put.filter(|id| self.jobs.get(id).is_none_or(|job| job.last.is_none())) {
             self.observe_new(engine, id, position, short);
         }
-        self.newest = engine.last_id();
         self.observe_pauses(engine, position);
+    }
+
+    /// Records the highest ID that a job can have. The engine also takes IDs as ranks, even if the log has not reserved
+    /// them. Jobs never have such IDs.
+    pub fn saw_ids(&mut self, newest: u64) {
+        self.newest = self.newest.max(newest);
     }
 
     /// Tracks a job that is new or no longer volatile.
