@@ -65,8 +65,8 @@ impl Survey {
 
     /// Returns `true` if a log existed, but none of its headers is left.
     pub fn is_lost(&self) -> bool {
-        let is_new = self.chain.is_empty() && self.foreign.is_empty() && (self.unused.is_empty() || self.begun);
-        self.log_id.is_none() && !is_new
+        let is_unfinished = self.unused.iter().all(|&number| self.begun && number == 1);
+        self.log_id.is_none() && !(self.chain.is_empty() && self.foreign.is_empty() && is_unfinished)
     }
 
     fn order(&mut self, mut links: BTreeMap<u64, SegmentLink>) {
