@@ -1,4 +1,4 @@
-// A client in 40 lines, with tags, tube settings and reasons for failures. Needs only Node.
+// A small client with tags, tube settings and reasons for failures. Needs only Node.
 import { once } from 'node:events';
 import { connect } from 'node:net';
 
