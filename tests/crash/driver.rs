@@ -176,7 +176,8 @@ impl Life {
         journal.append(engine);
         assert_eq!(journal.stats().live, live(engine), "wrong size of the live data");
         self.model.observe(engine, put, journal.position, short);
-        self.model.saw_ids(engine.last_id().min(journal.engine_room().ids));
+        let reserved = engine.last_id().min(journal.engine_room().ids);
+        self.model.saw_ids(reserved.max(put.unwrap_or(0)));
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.push(Snapshot::of(engine, journal.position));
         }

@@ -320,8 +320,8 @@ impl Model {
         self.observe_pauses(engine, position);
     }
 
-    /// Records the highest ID that a job can have. The engine also takes IDs as ranks, even if the log has not reserved
-    /// them. Jobs never have such IDs.
+    /// Records the highest ID that a job can have. The engine also uses numbers from the counter of IDs as ranks, even
+    /// if the log has not reserved them. No job gets such a number as its ID.
     pub fn saw_ids(&mut self, newest: u64) {
         self.newest = self.newest.max(newest);
     }
