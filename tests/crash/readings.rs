@@ -580,3 +580,20 @@ fn a_segment_without_a_header_after_its_predecessor_is_no_damage() {
     let found = look(&disk(&[(1, first), (2, second)])).report;
     assert_eq!((found.problems, found.progress.jobs), (vec![], 1));
 }
+
+/// A power failure can lose the record that ends a job, and keep the preceding record of its key.
+#[test]
+fn the_key_of_a_job_that_has_not_ended_is_no_key_of_an_ended_job() {
+    for ended in [false, true] {
+        let mut bytes = begin(1, 0, (0, 0));
+        put(&mut bytes, 1, 7);
+        let until = dawn() + Span::from_secs(3600);
+        let key = [&7u64.to_le_bytes()[..], &until.nanos().to_le_bytes(), &7u16.to_le_bytes(), b"defaultkey"].concat();
+        push(&mut bytes, 1, b'E', &key);
+        if ended {
+            push(&mut bytes, 1, b'D', &7u64.to_le_bytes());
+        }
+        let (engine, ..) = start(&disk(&[(1, bytes)]), settings(4096, SyncMode::Always), dawn()).expect("a log");
+        assert_eq!((engine.jobs().count(), engine.ended_keys().count()), if ended { (0, 1) } else { (1, 0) });
+    }
+}

@@ -1,7 +1,7 @@
 //! Restarts the program after one cut of a recorded history.
 //!
 //! Owns the verdict on the restart, and the creation of the directory from a trace and a cut. The verdict depends only
-//! on the trace, the cut and the seed.
+//! on the trace, the cut, the seed, and the age of the trace: the delays and keys of an old trace have expired.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -257,14 +257,14 @@ impl Engine {
         self.store.last_bury = self.store.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
         buried.into_iter().for_each(|(_, slot)| self.enter(slot));
         self.restore_held(held, now);
-        while self.store.ended_keys.ends.first().is_some_and(|(end, _)| end <= now) {
-            self.key_due();
-        }
-        let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
-        for number in tubes {
+        // The log contains a job's key before the end of the job. A power failure can lose only the end.
+        let is_over = |(_, key): &(u32, &EndedKey)| key.until <= now || self.store.jobs.find(key.id).is_some();
+        let keys = self.store.ended_keys.table.items.iter().filter(is_over).map(|(number, _)| number);
+        keys.collect::<Vec<u32>>().into_iter().for_each(|number| _ = self.forget_key(number));
+        for number in self.tubes.iter().map(|(number, _)| number).collect::<Vec<u32>>() {
             self.update_closed(number);
-            let pause = self.tubes.get(number).pause.as_deref().copied();
-            let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..pause });
+            let pause = self.tubes.get(number).pause.as_deref();
+            let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..*pause });
             match pause {
                 Some(pause) if pause.until <= now => self.end_pause(number),
                 pause => self.set_pause(number, pause),

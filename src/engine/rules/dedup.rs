@@ -304,7 +304,7 @@ impl Engine {
     }
 
     /// Removes a key. If it is in the log, returns its number, and the total length of key and tube name in bytes.
-    fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
+    pub(in crate::engine) fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged() {
             self.changed(Change::KeyGone { number, names: gone.names() });
