@@ -132,10 +132,10 @@ pub fn inspect(storage: &dyn Storage, engine: &mut Engine, start: Option<Time>) 
     let mut reading = Reading::new(storage, engine, Journal::new(0, log_id), &survey);
     note_numbers(&mut reading, &survey);
     reading.read_all(&mut |_| {})?;
+    let (last_id, closed_cleanly, mut now) = (reading.last_id(), reading.is_closed(), reading.latest);
     if reading.lengths().next().is_none() && reading.report.problems.is_empty() {
         reading.found_problem("there is no binlog in this directory".to_owned());
     }
-    let (last_id, closed_cleanly, mut now) = (reading.last_id(), reading.is_closed(), reading.latest);
     if let Some(start) = start {
         now = now.max(start);
         finish(&mut reading, last_id, now);
