@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use beanpole::internals::config::CONNECTION_COST;
 use beanpole::internals::ctl::Flag;
-use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
+use beanpole::internals::engine::{JOB_COST, MAX_KEPT, MAX_OPEN, MAX_OPERATIONS, TIMES_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::gearmand;
 use beanpole::internals::options::{usage, BAD_USAGE, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, SETTINGS, TAGS};
@@ -127,13 +127,19 @@ fn the_man_page_has_every_default_and_bound() {
 
 #[test]
 fn the_man_page_s_numbers_are_correct() {
-    let page = read("man/beanpole.8") + &read("man/beanpole-memory.7");
+    let pages = ["beanpole.8", "beanpole-access.7", "beanpole-beanstalk.7", "beanpole-gearman.7", "beanpole-memory.7"];
+    let page = pages.map(|page| read(&format!("man/{page}"))).join("").replace('\n', " ");
     for figure in [
         format!("A job counts as the size of its body plus {JOB_COST} bytes"),
         format!("A tube counts as the length of its name plus {TUBE_COST} bytes, and as {TIMES_COST} bytes more"),
         format!("A watched tube counts as {WATCH_COST} bytes"),
         format!("A connection counts as {CONNECTION_COST} bytes"),
         format!("at most {MAX_LINE} bytes long, including its CR LF"),
+        format!("at most {MAX_KEPT} Gearman functions stay listed"),
+        format!("At most {MAX_KEPT} functions stay listed"),
+        format!("at most {MAX_OPERATIONS} flushes and moves continue after their clients have disconnected"),
+        format!("if {MAX_OPERATIONS} flushes and moves of other disconnected clients are incomplete"),
+        format!("at most {MAX_OPEN} running flushes and moves are completed after a crash"),
     ] {
         assert!(page.contains(&figure), "{figure}");
     }

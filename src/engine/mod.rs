@@ -33,9 +33,9 @@ pub use data::{
     Latency, Linked, Links, List, LongCommand, Minutes, MoveJobs, Name, NewBody, NewJob, NoJob, OpenOperation, Outcome,
     Past, PastJob, Pause, Point, Priority, Progress, Rate, Recurrence, Report, ReserveMode, ReservePolicy, RunCount,
     Schedule, Smallest, Span, State, Steps, Tie, Time, TubeEvents, TubeSettings, TubeTimes, Verdict, COPY_MAX, DEFAULT,
-    GROUP_COST, JOB_COST, KEY_COST, LINK_COST, MARGIN, MAX_ENTRY_COST, MAX_LEASE, MAX_OPEN, MAX_RECURRENCE, MAX_TIES,
-    MEMBER_COST, NOBODY, PAGED_MAX, POINT_SECONDS, PRIORITY_CLASSES, RULES_COST, SCHEDULE_COST, TIMES_COST, TUBE_COST,
-    UNLIMITED, URGENT, UUID_HYPHENS, WAIT_COST, WATCH_COST,
+    GROUP_COST, JOB_COST, KEY_COST, LINK_COST, MARGIN, MAX_ENTRY_COST, MAX_LEASE, MAX_OPEN, MAX_OPERATIONS,
+    MAX_RECURRENCE, MAX_TIES, MEMBER_COST, NOBODY, PAGED_MAX, POINT_SECONDS, PRIORITY_CLASSES, RULES_COST,
+    SCHEDULE_COST, TIMES_COST, TUBE_COST, UNLIMITED, URGENT, UUID_HYPHENS, WAIT_COST, WATCH_COST,
 };
 pub use figures::pages::{BuriedWalk, IdPage, JobPage, NamePage, Page};
 pub use figures::stats::{ClientStats, FindOldest, GroupStats, JobStats, Stats, TubeStats, SHOWN_TUBES};
@@ -48,7 +48,7 @@ pub use verbs::job_verbs::{Kick, TouchAll};
 pub use verbs::long_commands::FindReserved;
 pub use verbs::reserve::{Awaited, GiveBack, Grab, JobEnd, Reserve};
 pub use verbs::submit::{Submitted, Tagged, Tags};
-pub use verbs::tubes::{Dropped, NotSet, WantedTubes};
+pub use verbs::tubes::{Dropped, NotSet, WantedTubes, MAX_KEPT};
 
 use std::collections::VecDeque;
 

@@ -10,7 +10,7 @@ use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit, WATCHES_PART};
 
-const MAX_KEPT: usize = 10_000;
+pub const MAX_KEPT: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
