@@ -7,6 +7,7 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Config};
 
+use crate::daemon::wait_until;
 use crate::visitor::{serve, Visited};
 
 /// Returns the value of `key`, which must occur only once in `json`.
@@ -133,9 +134,7 @@ fn a_moved_job_is_the_same_job() {
     let address = visited.server.address_of(Wire::Workq).expect("an address");
     let mut workq = crate::visitor::Visitor::to(address);
     workq.send(b"add 6ba7b810-9dad-11d1-80b4-00c04fd430c8 q 1000 60000 1\r\nx\r\n");
-    while !visited.get("/api/tubes").contains("\"q\"") {
-        std::thread::yield_now();
-    }
+    wait_until("the queue exists", || visited.get("/api/tubes").contains("\"q\""));
     assert_eq!(visited.post("/api/tubes/q/move", r#"{"to":"b","state":"ready"}"#).1, "{\"moved\":1}\n");
     assert_eq!(counts(&visited, "b"), [2, 0, 0, 0]);
     visited.server.drain();
@@ -211,9 +210,7 @@ fn names_of_other_protocols_are_shown_and_found() {
         let body = [name, b"\0\0x"].concat();
         gearman.send(&[b"\0REQ\0\0\0\x12", (body.len() as u32).to_be_bytes().as_slice(), &body].concat());
     }
-    while !visited.get("/api/tubes").contains("<i>") {
-        std::thread::yield_now();
-    }
+    wait_until("the function exists", || visited.get("/api/tubes").contains("<i>"));
     let tubes = visited.get("/api/tubes");
     assert!(tubes.contains("\"name-base64\":\"YS8iYv8=\"") && tubes.contains("\"name\":\"<i>\""), "{tubes}");
     assert_eq!(counts(&visited, "a%2f%22b%FF"), [1, 0, 0, 0]);

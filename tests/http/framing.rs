@@ -4,6 +4,7 @@ use beanpole::internals::engine::{Engine, Limits};
 use beanpole::internals::protocol::beanstalk::Extensions;
 use beanpole::internals::protocol::{DecodeLimits, Dialogue, Wire};
 
+use crate::daemon::wait_until;
 use crate::visitor::serve;
 
 #[test]
@@ -170,9 +171,7 @@ fn connections_without_a_request_are_closed_before_used_ones() {
     let mut silent: Vec<_> = (0..70).map(|_| visited.visitor()).collect();
     silent.iter_mut().step_by(2).for_each(|visitor| visitor.send(b"GET /"));
     let dropped = || visited.client().figure("stats", "dropped-connections").expect("statistics");
-    while dropped() != "11" {
-        std::thread::yield_now();
-    }
+    wait_until("the server has closed 11 connections", || dropped() == "11");
     used.iter_mut().for_each(|visitor| assert_eq!(visitor.get("/healthz").status, 200));
 }
 
@@ -203,9 +202,7 @@ fn health_is_reported_despite_silent_connections() {
             silent.push(visitor);
         }
         // Until the server has closed the excess connections, it may refuse new connections.
-        while !visited.is_healthy() {
-            std::thread::yield_now();
-        }
+        wait_until("the server is healthy", || visited.is_healthy());
     }
     // Each round, the server can accept the health check only after closing silent connections. It counts those that it
     // evicts, but not those whose time limit has expired.
