@@ -100,7 +100,7 @@ class Channel(virtual.Channel):
         """Sends the commands from other threads, and touches the jobs of running tasks."""
         while self.finished:
             command, reply = self.finished.popleft()
-            # The server replies BURIED after the last attempt of a job, and NOT_FOUND if another worker has reserved
+            # The server replies BURIED after the last try of a job, and NOT_FOUND if another worker has reserved
             # the job.
             with suppress(greenstalk.NotFoundError, greenstalk.BuriedError):
                 self.queue._send_cmd(command.encode(), reply)

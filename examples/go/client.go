@@ -68,7 +68,7 @@ func (c Client) setTube(tube, settings string) error {
 	return err
 }
 
-// fail reports a failed attempt. It returns the delay before the next attempt, or "" after the last attempt. The server
+// fail reports a failed try. It returns the delay before the next try, or "" after the last try. The server
 // keeps 4096 bytes of the reason.
 func (c Client) fail(id uint64, reason string) (string, error) {
 	return c.send(fmt.Sprintf("fail %d 65536 %d\r\n%s", id, len(reason), reason), "RELEASED", "BURIED")

@@ -50,7 +50,7 @@ export class Client {
     return { id, body: await this.take(() => Number(bytes)) };
   }
 
-  // Resolves to the delay before the next attempt, or to undefined after the last attempt.
+  // Resolves to the delay before the next try, or to undefined after the last try.
   async fail(id, reason, pri = 65536) {
     const bytes = Buffer.from(reason).subarray(0, 4096);
     return (await this.send(`fail ${id} ${pri} ${bytes.length}`, 'RELEASED|BURIED', bytes))[1];

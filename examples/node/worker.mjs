@@ -1,4 +1,4 @@
-// Sends mails. A job has 5 attempts, 10, 20, 40 and 80 seconds apart. Then the server moves the job to mail-dead.
+// Sends mails. A job has 5 tries, 10, 20, 40 and 80 seconds apart. Then the server buries the job in mail-dead.
 import { setTimeout } from 'node:timers/promises';
 import { Client } from './client.mjs';
 

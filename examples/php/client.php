@@ -54,7 +54,7 @@ class Client extends Pheanstalk
         $this->line->dispatchCommand(new Line("set-tube $tube $settings", 'SET'));
     }
 
-    /** Reports a failed attempt. Returns the delay before the next attempt, or null after the last attempt. */
+    /** Reports a failed try. Returns the delay before the next try, or null after the last try. */
     public function fail(Job $job, string $reason, int $pri = 65536): ?int
     {
         $fail = sprintf('fail %d %d %d', $job->getId(), $pri, strlen($reason = substr($reason, 0, 4096)));

@@ -23,7 +23,8 @@ class Client(greenstalk.Client):
         self._send_cmd(f"set-tube {tube} {settings}".encode(), b"SET")
 
     def fail(self, job, reason, priority=65536):
-        """Reports a failed attempt. Returns the delay before the next attempt, or None after the last attempt."""
+        """Reports a failed try. Returns the delay before the next try, or None after the last try. In a tube without the
+        setting `try`, a job has only one try, unless a tag sets the number."""
         reason = reason.encode(errors="backslashreplace")[:4096]
         try:
             return self._int_cmd(b"fail %d %d %d\r\n%b" % (job.id, priority, len(reason), reason), b"RELEASED")

@@ -15,7 +15,7 @@ class Client < Beaneater
     connection.transmit("set-tube #{tube} #{settings}")
   end
 
-  # Reports a failed attempt. Returns the delay before the next attempt, or nil after the last attempt.
+  # Reports a failed try. Returns the delay before the next try, or nil after the last try.
   def fail(job, reason, pri: 65536)
     reason = reason.byteslice(0, 4096)
     connection.transmit("fail #{job.id} #{pri} #{reason.bytesize}\r\n#{reason}")[:id]&.to_i

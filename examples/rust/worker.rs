@@ -1,5 +1,5 @@
-//! Sends mails. A job has up to 5 attempts, with pauses of 10, 20, 40 and 80 seconds between them. If the last attempt
-//! fails, the server moves the job to the tube `mail-dead`.
+//! Sends mails. A job has up to 5 tries, with pauses of 10, 20, 40 and 80 seconds between them. If the last try fails,
+//! the server buries the job in the tube `mail-dead`.
 
 use std::env;
 use std::error::Error;

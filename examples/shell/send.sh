@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sends a mail to the address on stdin. A nonzero exit status reports a failed attempt, with stderr as the reason.
+# Sends a mail to the address on stdin. A nonzero exit status reports a failed try, with stderr as the reason.
 read -r address
 case $address in
     *@*) echo "sent to $address" ;;
