@@ -39,9 +39,10 @@ pub struct Client {
     /// The number of received bytes that form complete lines. These lines have been processed.
     read: usize,
     /// `true` if the client has sent a command and has not received anything since. Always `false` for Gearman clients.
-    /// `log_end_when_asked` is the end of the log at the time of the command.
+    /// `log_ends_when_asked` contains the end of the log at the time of the last command for which no reply waited for
+    /// the log, and of the last command.
     has_asked: bool,
-    log_end_when_asked: u64,
+    log_ends_when_asked: [u64; 2],
     half_closed: bool,
     ended: bool,
 }
@@ -261,7 +262,7 @@ impl World {
             received,
             read: 0,
             has_asked: false,
-            log_end_when_asked: 0,
+            log_ends_when_asked: [0; 2],
             half_closed: false,
             ended: false,
         });
@@ -269,7 +270,7 @@ impl World {
     }
 
     fn send(&mut self, who: usize, count: usize, now: Time) {
-        let end = self.log_end();
+        let (end, is_durable) = (self.log_end(), self.promised().is_some_and(|(safe, end)| safe == end));
         let Some(client) = self.clients[who].as_mut().filter(|client| client.speaks()) else { return };
         let count = count.min(client.unsaid.len());
         let sent = match client.stream.write(&client.unsaid[..count]) {
@@ -283,7 +284,7 @@ impl World {
         };
         let bytes: Vec<u8> = client.unsaid.drain(..sent).collect();
         client.has_asked |= client.wire != Wire::Gearman && !bytes.is_empty();
-        client.log_end_when_asked = end;
+        client.log_ends_when_asked = [if is_durable { end } else { client.log_ends_when_asked[0] }, end];
         self.ways.iter_mut().for_each(|way| way.hear(who, &bytes, now));
         self.tick(now);
     }
@@ -341,7 +342,8 @@ impl World {
                 let line = &client.received[client.read..end];
                 self.books.got(line);
                 // If the log has not grown since the command, the changed job is one that the log does not store.
-                let early = |(safe, end)| safe <= client.log_end_when_asked && end > client.log_end_when_asked;
+                let [first, last] = client.log_ends_when_asked;
+                let early = |(safe, end)| safe <= first && end > last;
                 if promised.is_some_and(early) && is_promise(line) {
                     let line = String::from_utf8_lossy(line);
                     return Err(format!("client {who} received {line:?} before the log had the change"));
