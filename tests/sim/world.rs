@@ -39,9 +39,8 @@ pub struct Client {
     /// The number of received bytes that form complete lines. These lines have been processed.
     read: usize,
     /// `true` if the client has sent a command and has not received anything since. Always `false` for Gearman clients.
-    /// `log_ends_when_asked` contains the end of the log at the time of the last command for which no reply waited for
-    /// the log, and of the last command.
     has_asked: bool,
+    /// The durable end of the log at the last command for which no reply was waiting, and the end at the last command.
     log_ends_when_asked: [u64; 2],
     half_closed: bool,
     ended: bool,
@@ -129,9 +128,10 @@ impl World {
         self.setup.log.is_some() && server.with_journal(|journal, _| journal.position) > durable
     }
 
+    /// Returns the end of the last change that a reply can report. The log can also grow by copies of earlier changes.
     fn log_end(&self) -> u64 {
         let server = self.server.as_ref().expect("a server");
-        self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position))
+        self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.required.any))
     }
 
     /// Returns the durable position and the end of the log. Returns `None` unless each reply waits for the log and
@@ -270,7 +270,7 @@ impl World {
     }
 
     fn send(&mut self, who: usize, count: usize, now: Time) {
-        let (end, is_durable) = (self.log_end(), self.promised().is_some_and(|(safe, end)| safe == end));
+        let (end, durable) = (self.log_end(), self.promised().filter(|(safe, end)| safe >= end));
         let Some(client) = self.clients[who].as_mut().filter(|client| client.speaks()) else { return };
         let count = count.min(client.unsaid.len());
         let sent = match client.stream.write(&client.unsaid[..count]) {
@@ -284,7 +284,7 @@ impl World {
         };
         let bytes: Vec<u8> = client.unsaid.drain(..sent).collect();
         client.has_asked |= client.wire != Wire::Gearman && !bytes.is_empty();
-        client.log_ends_when_asked = [if is_durable { end } else { client.log_ends_when_asked[0] }, end];
+        client.log_ends_when_asked = [durable.map_or(client.log_ends_when_asked[0], |(safe, _)| safe), end];
         self.ways.iter_mut().for_each(|way| way.hear(who, &bytes, now));
         self.tick(now);
     }
