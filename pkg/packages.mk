@@ -5,6 +5,7 @@
 #   TARGETS     for `targets`: the target triples (default: all). QUICK=1 builds without optimization and with overflow
 #               checks
 #   PROGRAMS    for `release`: the target triples of the static programs
+#   TRIAL       for `release`: 1 to build a version without a date in CHANGELOG.md or without a tag
 #   MAINTAINER  the maintainer named in the packages
 #   HOMEPAGE    the home page named in the packages
 
@@ -133,8 +134,9 @@ PROGRAMS ?= x86_64-unknown-linux-musl i686-unknown-linux-gnu aarch64-unknown-lin
 	riscv64gc-unknown-linux-gnu
 
 # All files of a release, as patterns of the shell.
-PUBLISHED = $(DIST).tar.gz $(DIST).tar.gz.sha256 $(DIST)-recipes.tar.gz $(DIST).cdx.json NOTES.md SHA256SUMS \
-	beanpole_*.deb beanpole-as-*.deb *.rpm *.apk $(PROGRAMS:%=beanpole-$(VERSION)-%)
+PUBLISHED = $(DIST).tar.gz $(DIST).tar.gz.sha256 $(DIST)-recipes.tar.gz $(DIST).cdx.json NOTES.md SHA256SUMS LICENSE \
+	third-party-licenses BUILDINFO beanpole_*.deb beanpole-as-beanstalkd_*.deb beanpole-as-gearmand_*.deb *.rpm *.apk \
+	$(PROGRAMS:%=beanpole-$(VERSION)-%)
 .PHONY: complete
 complete:
 	@cd '$(OUT)' && for file in $(PUBLISHED); do \
@@ -142,7 +144,9 @@ complete:
 	done
 
 # The release notes are the section of this version in CHANGELOG.md.
-release: ## build everything that is published: source, packages, recipes, static programs, SBOM, notes, checksums
+release: ## build everything that is published: source, packages, recipes, static programs, SBOM, notes, checksums; TRIAL=1 before the release
+	@[ -n '$(TRIAL)' ] || { grep -q '^## \[$(VERSION)\]' CHANGELOG.md && git describe --tags --exact-match --match 'v$(VERSION)' >/dev/null 2>&1; } || { \
+	    echo 'CHANGELOG.md has no date for $(VERSION), or the commit is not tagged v$(VERSION); TRIAL=1 builds it anyway' >&2; exit 1; }
 	@changes=$$(git status --porcelain) && [ -z "$$changes" ] || { \
 	    printf '%s\n' "$$changes" 'the working tree has uncommitted changes, which the tarball would not contain' >&2; exit 1; }
 	rm -rf '$(OUT)'
@@ -159,6 +163,9 @@ release: ## build everything that is published: source, packages, recipes, stati
 	    gzip -9n >'$(OUT)/$(DIST)-recipes.tar.gz'
 	rm -rf '$(OUT)'/deb-* '$(OUT)/recipes'
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
+	cp LICENSE '$(OUT)' && pkg/licenses '$(CARGO)' >'$(OUT)/third-party-licenses'
+	{ git rev-parse HEAD && rustc --version && $(CARGO) --version && cat /etc/debian_version && \
+	    dpkg-query -W '*-linux-gnu*-gcc' 'gcc-*-linux-gnu*' 'libc6-dev*' musl-dev debhelper 2>/dev/null; } >'$(OUT)/BUILDINFO'
 	$(MAKE) sums
 	$(MAKE) complete
 

@@ -309,7 +309,7 @@ fn faked(command: &mut Command, folder: &Path, tools: &[(&str, &str)]) -> (bool,
 
 /// The source tarball contains the last commit, but the other packages and programs contain the working tree.
 #[test]
-fn nothing_is_released_from_a_tree_with_uncommitted_changes() {
+fn only_a_tagged_commit_without_changes_is_released() {
     let folder = Folder::new();
     let tree = folder.file("tree");
     ["Makefile", "Cargo.toml", "pkg"].into_iter().for_each(|name| copy(name, &tree.join(name)));
@@ -325,20 +325,34 @@ fn nothing_is_released_from_a_tree_with_uncommitted_changes() {
     if !git(&["init", "-q"]) {
         return eprintln!("skipped: git is missing");
     }
-    assert!(git(&["add", "."]) && git(&["commit", "-qm", "x"]));
+    let commit = |changes: &str| {
+        fs::write(tree.join("CHANGELOG.md"), changes).unwrap();
+        assert!(git(&["add", "."]) && git(&["commit", "-qm", "x"]));
+    };
+    let version = env!("CARGO_PKG_VERSION");
     // `MAKE=false` ends the run at the first step of a release.
-    let release = || {
+    let release = |trial: &str| {
         fs::create_dir_all(old.parent().unwrap()).unwrap();
         fs::write(&old, "").unwrap();
         let mut command = Command::new("make");
-        faked(command.args(["release", "MAKE=false"]).current_dir(&tree), &folder.file(""), &[("cargo", "exit 1")])
+        command.args(["release", "MAKE=false", "TARGET_DIR=target", trial, &format!("VERSION={version}")]);
+        let command = command.current_dir(&tree);
+        faked(command, &folder.file(""), &[("cargo", "exit 1")])
     };
+    for changes in ["## [Unreleased]\n".to_owned(), format!("## [{version}] - 2026-01-01\n")] {
+        commit(&changes);
+        let (well, output) = release("TRIAL=");
+        assert!(!well && output.contains("the commit is not tagged") && old.exists(), "{output}");
+        let (_, output) = release("TRIAL=1");
+        assert!(!output.contains("the commit is not tagged") && !old.exists(), "{output}");
+    }
+    assert!(git(&["tag", &format!("v{version}")]));
     let refusal = "the working tree has uncommitted changes";
-    let (_, output) = release();
+    let (_, output) = release("TRIAL=");
     assert!(!output.contains(refusal) && !old.exists(), "{output}");
     for (name, mark) in [("src", "?? src"), ("Cargo.toml", " M Cargo.toml")] {
         fs::write(tree.join(name), "changed").unwrap();
-        let (well, output) = release();
+        let (well, output) = release("TRIAL=");
         assert!(!well && output.contains(refusal) && output.contains(mark) && old.exists(), "{output}");
     }
 }
@@ -384,8 +398,9 @@ fn a_release_without_one_of_its_files_is_reported() {
     ];
     let mut names = targets.map(|target| format!("{source}-{target}")).to_vec();
     names.extend([".tar.gz", ".tar.gz.sha256", "-recipes.tar.gz", ".cdx.json"].map(|end| format!("{source}{end}")));
-    names.extend(["NOTES.md", "SHA256SUMS"].map(str::to_owned));
-    names.extend(["beanpole_", "beanpole-as-beanstalkd_"].map(|name| format!("{name}{version}-1_amd64.deb")));
+    names.extend(["NOTES.md", "SHA256SUMS", "LICENSE", "third-party-licenses", "BUILDINFO"].map(str::to_owned));
+    let packages = ["beanpole_", "beanpole-as-beanstalkd_", "beanpole-as-gearmand_"];
+    names.extend(packages.map(|name| format!("{name}{version}-1_amd64.deb")));
     names.extend([format!("{source}-1.x86_64.rpm"), format!("beanpole_{version}_x86_64.apk")]);
     names.iter().for_each(|name| set(name, "x"));
     let complete = || {
