@@ -97,7 +97,7 @@ pub struct ClientAccess {
     known: Option<(Arc<Entry>, Credential)>,
     /// `true` if the client may send tokens, because nobody can eavesdrop on the connection.
     takes_tokens: bool,
-    failed: bool,
+    pub failed: bool,
     /// `true` once the right to take jobs has been checked for all watched tubes. `watch` checks each later tube.
     pub watched_are_checked: bool,
 }
@@ -137,10 +137,6 @@ impl ClientAccess {
     /// Restores the identity of the connection, because an HTTP token applies to a single request.
     pub fn withdraw_token(&mut self) {
         self.known = self.own.clone();
-    }
-
-    pub fn take_failure(&mut self) -> bool {
-        std::mem::take(&mut self.failed)
     }
 
     /// Returns `false` if the client must be disconnected because it has lost its name, its credential, or a right.

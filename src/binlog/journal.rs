@@ -97,7 +97,7 @@ pub struct Journal {
     ready: u64,
     /// The number of `prepared` segments whose size is not `segment_size`.
     unusual: usize,
-    evacuating: usize,
+    pub(super) evacuating: usize,
     /// Bytes of the records that a waiting command or compaction needs to append.
     pub(super) requested: u64,
     next_number: u64,

@@ -241,6 +241,11 @@ impl Wal {
     }
 
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
+        // The jobs of lost segments exist only in memory until compaction has emptied these segments.
+        self.check(access);
+        let is_left = || self.is_failing() || access.with(|journal, _| journal.evacuating > 0);
+        let empty = || self.maintain(access, true) & (self.write(access) && self.sync(access));
+        let _ = (0..1 << 16).all(|_| is_left() && empty());
         // The shutdown record states that all earlier records are synced, so sync in every mode.
         self.writer.lock().demanded = u64::MAX;
         let sync_all = || (self.write(access) && self.sync(access)).then(|| self.writer.lock().synced);

@@ -523,7 +523,7 @@ impl Connection {
         }
         let promise =
             hub.log.as_ref().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
-        if has_failed || self.access.as_mut().is_some_and(|access| access.take_failure()) {
+        if has_failed || self.access.as_mut().is_some_and(|access| std::mem::take(&mut access.failed)) {
             self.outbox.hold();
             self.wrong_token = WrongToken::Last;
         }

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use beanpole::Client;
 
 use super::daemon::{run, wait_until, Daemon};
-use super::support::{crash, is_refused, number, state, total, Home};
+use super::support::{crash, is_refused, number, state, stop, total, Home};
 
 const OPTIONS: [&str; 3] = ["-f0", "-s", "65536"];
 
@@ -350,4 +350,22 @@ fn a_damaged_segment_that_cannot_be_moved_is_renamed_and_the_bound_holds() {
     crash(daemon);
     let daemon = home.start(&OPTIONS);
     compare(&mut daemon.client(), &jobs);
+}
+
+/// The server writes the jobs of lost segments again before it stops, even if it has not detected the loss before.
+#[test]
+fn jobs_of_lost_segments_survive_an_immediate_stop() {
+    for all in [false, true] {
+        let home = Home::new();
+        let daemon = home.start(&OPTIONS);
+        let (mut client, mut jobs) = (daemon.client(), Jobs::new());
+        (0..300).for_each(|_| assert!(put(&mut client, &mut jobs)));
+        let segments: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
+        assert!(segments.len() > 5, "{segments:?}");
+        let lost = if all { &segments[..] } else { &segments[3..4] };
+        lost.iter().for_each(|name| fs::remove_file(home.path().join(name)).unwrap());
+        stop(daemon);
+        let daemon = home.start(&[&OPTIONS[..], &["--strict"]].concat());
+        compare(&mut daemon.client(), &jobs);
+    }
 }

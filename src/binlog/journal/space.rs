@@ -138,15 +138,17 @@ impl Journal {
 
     fn compact_some(&mut self, engine: &Engine) -> bool {
         let mut quota = COMPACT_BYTES;
+        let mut lost = self.lost_segment();
         while self.segments.len() > 1 && self.debt() > 0 {
-            let lists = &self.segments[0].lists;
-            let first = Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)));
+            let segment = &self.segments[lost.unwrap_or(0)];
+            let first = Live::ALL.into_iter().find_map(|live| Some((live, segment.lists[live as usize].first()?)));
             let Some((live, number)) = first else {
-                self.retire();
+                lost.is_none().then(|| self.retire());
+                lost = lost.and_then(|_| self.lost_segment());
                 continue;
             };
             let (size, space) = (live.size(number, engine), self.space(self.reserve()));
-            if self.health != Health::Ok && self.segments[0].live > space {
+            if self.health != Health::Ok && segment.live > space {
                 // A segment frees space only if it can be emptied completely.
                 return false;
             }
@@ -161,6 +163,13 @@ impl Journal {
             self.migrated += 1;
         }
         false
+    }
+
+    /// Returns the index of the first lost segment with live items, which exist only in memory and must come first.
+    fn lost_segment(&self) -> Option<usize> {
+        let is_lost = |it: &Segment| it.missing && it.lists.iter().any(|list| list.first().is_some());
+        let mut full = self.segments.iter().take(if self.evacuating > 0 { self.segments.len() - 1 } else { 0 });
+        full.position(is_lost)
     }
 
     /// Returns `true` if the oldest segment must be removed. Its live items might not fit into the existing segments.

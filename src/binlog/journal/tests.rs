@@ -268,6 +268,29 @@ fn segments_whose_files_are_missing_are_emptied() {
     assert_eq!((is_evacuating(1), is_evacuating(2), journal.evacuating), (true, false, 1));
 }
 
+/// The items of a lost segment exist only in memory until they are written again.
+#[test]
+fn segments_whose_files_are_missing_are_emptied_before_older_segments() {
+    const LARGE_SIZE: u64 = COMPACT_BYTES;
+    let mut journal = journal(LARGE_SIZE);
+    let (mut engine, client) = engine();
+    for _ in 0..3 {
+        put(&mut engine, client, LARGE_SIZE as usize / 4 * 3);
+        journal.append(&mut engine);
+        prepare(&mut journal, LARGE_SIZE);
+        journal.make_room(LARGE_SIZE / 2);
+    }
+    journal.make_room(LARGE_SIZE / 2);
+    let filled = |journal: &Journal| [1, 2, 3].map(|number| journal.segment(number).is_some_and(|it| it.live > 0));
+    assert_eq!(filled(&journal), [true; 3]);
+    journal.evacuate_missing(|number| number != 2);
+    assert!(journal.compact(&engine));
+    assert_eq!(filled(&journal), [true, false, true]);
+    prepare(&mut journal, 2 * LARGE_SIZE);
+    assert!(!journal.compact(&engine));
+    assert_eq!(filled(&journal), [false, false, true]);
+}
+
 /// Otherwise, the segment remains until the log exceeds its target size: each removal takes a record and a sync.
 #[test]
 fn an_oldest_segment_without_live_items_is_removed_at_once_only_on_a_full_disk() {

@@ -239,6 +239,7 @@ impl Engine {
             return None;
         }
         let rare = extras.and_then(JobExtras::rare);
+        let tied = if job.is_tied() { self.store.jobs.find(job.id) } else { None };
         Some(StoredOptions {
             schedule: None,
             completion: job.completion,
@@ -257,13 +258,8 @@ impl Engine {
                 (StoredKey::Kept(self.store.lanes.key_of(rare.lane)), rare.con_limit)
             }),
             reason: extras.map_or(&[], JobExtras::reason),
-            ties: self.stored_ties(job),
+            ties: tied.map_or(StoredTies::None, |slot| StoredTies::Kept(&self.store.groups, slot)),
         })
-    }
-
-    fn stored_ties(&self, job: &Job) -> StoredTies<'_> {
-        let slot = if job.is_tied() { self.store.jobs.find(job.id) } else { None };
-        slot.map_or(StoredTies::None, |slot| StoredTies::Kept(&self.store.groups, slot))
     }
 
     pub fn schedule_of(&self, job: &Job) -> Option<&Schedule> {

@@ -13,8 +13,11 @@ use crate::shared::role::Role;
 pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
     // A request that cannot be decoded already contains an error, so it needs no check.
     let allowed = if request.is_last { Ok(()) } else { check(&request, &context.settings.http) };
+    // A standby serves only health checks and metrics.
+    let is_own = request.route().is_some_and(|route| matches!(route.word, "healthz" | "readyz" | "metrics"));
+    let is_standby = !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby);
     let action = match allowed.and(std::mem::replace(&mut request.action, Ok(None))) {
-        Ok(_) if is_standby(&request, context) => Err(Failure::new(503, STANDING_BY)),
+        Ok(_) if is_standby => Err(Failure::new(503, STANDING_BY)),
         action => action,
     };
     if request.awaits_body {
@@ -46,12 +49,6 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
         }
         Err(failure) => reply::failure(out, &failure, &request.head),
     }
-}
-
-/// `true` if this server is a standby, and the request is neither a health check nor a request for metrics.
-fn is_standby(request: &Request, context: &Context) -> bool {
-    let is_own = request.route().is_some_and(|route| matches!(route.word, "healthz" | "readyz" | "metrics"));
-    !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
 /// Authenticates only this request, because a proxy may use one connection for several users.

@@ -191,9 +191,12 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     }
     // As in the original server, a first word in the form of a flag is checked like a flag.
     let is_incomplete = |(key, value): (&[u8], &[u8])| key.is_empty() || value.is_empty();
+    // Quadratic time is acceptable for at most `MAX_FLAGS` flags.
+    let flags = &taken.flags;
+    let is_repeated = |(index, (key, _)): (usize, &(&[u8], _))| flags.iter().take(index).any(|(other, _)| other == key);
     if flag(word).is_some_and(is_incomplete)
-        || taken.flags.iter().copied().any(is_incomplete)
-        || has_repeated(&taken.flags)
+        || flags.iter().copied().any(is_incomplete)
+        || flags.iter().enumerate().any(is_repeated)
     {
         return Err(reply::INVALID_FLAGS);
     }
@@ -219,12 +222,6 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = word.strip_prefix(b"-")?.split(|byte| *byte == b'=');
     Some((parts.next()?, parts.next()?))
-}
-
-/// Quadratic time is acceptable for at most `MAX_FLAGS` flags.
-fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
-    let repeats = |(index, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(index).any(|(other, _)| other == key);
-    flags.iter().enumerate().any(repeats)
 }
 
 impl<'a> Line<'a> {
