@@ -117,9 +117,20 @@ fn suites_of_other_languages_get_separate_queues() {
     }
 }
 
+/// Like beanstalkd, a server without extensions executes the body of a job with tags as commands.
+fn refuses_a_server_without_extensions(name: &str, producer: &dyn Fn() -> Command) {
+    let daemon = Daemon::start(&["--no-extensions"]);
+    let mut producer = producer();
+    producer.args(["key", "x\r\nput 0 0 60 1\r\ny"]).env("BEANPOLE_SERVER", daemon.address().to_string());
+    let run = producer.output().expect("an executable program");
+    assert!(!run.status.success(), "{name}: {}", String::from_utf8_lossy(&run.stdout));
+    assert_eq!(daemon.client().figure("stats", "total-jobs").expect("statistics"), "0", "{name}");
+}
+
 /// Tests a producer and a worker as examples/README.md describes them: deduplication by key, retries with backoff, dead
 /// letters, expired reservations, and a restart of the server.
 fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
+    refuses_a_server_without_extensions(name, producer);
     let folder = Folder::new();
     let log = folder.file("worker");
     let jobs = format!("-b{}", folder.file("").display());

@@ -56,6 +56,15 @@ func isReply(err, reply error) bool {
 	return err == reply || errors.As(err, &failed) && failed.Err == reply
 }
 
+// require returns an error if the server lacks an extension. beanstalkd executes the body of a job with tags as commands.
+func (c Client) require(extension string) error {
+	stats, err := c.Stats()
+	if err == nil && !strings.Contains(" "+strings.Trim(stats["extensions"], `"`)+" ", " "+extension+" ") {
+		err = errors.New("the server lacks the extension " + extension)
+	}
+	return err
+}
+
 // put returns the job's ID. With the tag `idp`, put returns the ID of an existing job with the same key.
 func (c Client) put(body, tags string) (string, error) {
 	id, err := c.send(fmt.Sprintf("put 65536 0 60 %d %s\r\n%s", len(body), tags, body), "INSERTED")

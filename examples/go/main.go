@@ -37,13 +37,16 @@ func main() {
 }
 
 func produce(queue Client, key, address string) error {
+	if err := queue.require("idp"); err != nil {
+		return err
+	}
 	id, err := queue.put(address, "tub:mail idp:"+key+":3600")
 	fmt.Println(id)
 	return err
 }
 
-// work processes mails. The server retries failed jobs up to 5 times, after 10, 20, 40 and 80 seconds, and then moves
-// them to the tube mail-dead.
+// work processes mails. A job has 5 tries, 10, 20, 40 and 80 seconds apart. Then the server buries the job in the tube
+// mail-dead.
 func work(queue Client) error {
 	if err := queue.setTube("mail", "try:5:10 dead:mail-dead"); err != nil {
 		return err

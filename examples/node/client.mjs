@@ -39,6 +39,13 @@ export class Client {
     return taken;
   }
 
+  // beanstalkd, which has no extensions, executes the body of a job with tags as commands.
+  async require(extension) {
+    const [, bytes] = await this.send('stats', 'OK');
+    const [, found] = (await this.take(() => Number(bytes))).toString().match(/^extensions: "(.*)"/m) ?? ['', ''];
+    if (!found.split(' ').includes(extension)) throw new Error(`the server lacks the extension ${extension}`);
+  }
+
   // Resolves to the job's ID. With the tag `idp`, resolves to the ID of an existing job with the same key.
   async put(body, tags = '', { pri = 65536, delay = 0, ttr = 60 } = {}) {
     return (await this.send(`put ${pri} ${delay} ${ttr} ${Buffer.byteLength(body)} ${tags}`.trim(), 'INSERTED', body))[1];

@@ -3,5 +3,6 @@ import { Client } from './client.mjs';
 
 const [key, address] = process.argv.slice(2);
 const queue = await Client.connect();
+await queue.require('idp');
 console.log(await queue.put(address, `tub:mail idp:${key}:3600`));
 queue.close();

@@ -42,6 +42,12 @@ class Client extends Pheanstalk
 
     public function __construct(private Connection $line) { parent::__construct($line); }
 
+    /** beanstalkd, which has no extensions, executes the body of a job with tags as commands. */
+    public function requireExtension(string $name): void
+    {
+        preg_match("/\\b$name\\b/", $this->stats()['extensions'] ?? '') || throw new Exception("the server lacks the extension $name");
+    }
+
     /** Returns the job's ID. With the tag `idp`, returns the ID of an existing job with the same key. */
     public function putTagged(string $body, string $tags, int $pri = 65536, int $delay = 0, int $ttr = 60): int
     {

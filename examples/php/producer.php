@@ -3,4 +3,6 @@
 require __DIR__ . '/client.php';
 
 [, $key, $address] = $argv;
-echo Client::dial()->putTagged($address, "tub:mail idp:$key:3600"), "\n";
+$queue = Client::dial();
+$queue->requireExtension('idp');
+echo $queue->putTagged($address, "tub:mail idp:$key:3600"), "\n";

@@ -1,5 +1,6 @@
 """greenstalk with tags, tube settings and reasons for failures. Needs: pip install greenstalk"""
 import os
+import re
 
 import greenstalk
 
@@ -12,6 +13,11 @@ class Client(greenstalk.Client):
 
     def __init__(self, encoding=None, **options):
         super().__init__((HOST, int(PORT)), encoding, **options)
+
+    def require(self, extension):
+        """Raises an exception if the server lacks an extension. beanstalkd executes the body of a job with tags as commands."""
+        if extension not in re.findall(r"\w+", str(self.stats().get("extensions"))):
+            raise greenstalk.Error(f"the server lacks the extension {extension}")
 
     def put_tagged(self, body, tags, priority=65536, delay=0, ttr=60):
         """Puts a job and returns its ID. With the tag `idp`, returns the ID of an existing job with the same key."""

@@ -5,4 +5,5 @@ from client import Client
 
 key, address = sys.argv[1:]
 with Client(use="mail") as queue:
+    queue.require("idp")
     print(queue.put_tagged(address, f"idp:{key}:3600"))

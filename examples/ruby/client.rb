@@ -6,6 +6,12 @@ class Client < Beaneater
     super
   end
 
+  # beanstalkd, which has no extensions, executes the body of a job with tags as commands.
+  def require_extension(name)
+    found = connection.transmit("stats")[:body]["extensions"].to_s.scan(/\w+/)
+    raise "the server lacks the extension #{name}" unless found.include?(name)
+  end
+
   # Returns the job's ID. With the tag `idp`, returns the ID of an existing job with the same key.
   def put(body, tags, pri: 65536, delay: 0, ttr: 60)
     connection.transmit("put #{pri} #{delay} #{ttr} #{body.bytesize} #{tags}\r\n#{body}")[:id].to_i

@@ -2,4 +2,6 @@
 require_relative "client"
 
 key, address = ARGV
-puts Client.new.put(address, "tub:mail idp:#{key}:3600")
+queue = Client.new
+queue.require_extension("idp")
+puts queue.put(address, "tub:mail idp:#{key}:3600")
