@@ -72,6 +72,7 @@ fn run_within(conversations: &[Conversation], pieces: Pieces) -> Vec<String> {
     conversations.iter().filter_map(fails).collect()
 }
 
+// Tests promise P36 of beanpole-promises(7).
 #[test]
 fn on_a_virtual_clock() {
     check(run_within(&all(within::HOST), Pieces::AsSent));
@@ -124,6 +125,7 @@ fn sent_at_once(steps: &[Step]) -> Vec<Step> {
     pieces
 }
 
+// Tests promise P36 of beanpole-promises(7).
 #[test]
 fn over_a_real_socket() {
     over_sockets(&all(&this_host()));

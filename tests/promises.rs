@@ -214,12 +214,24 @@ fn the_manual_page_and_the_table_list_the_same_promises() {
 fn the_table_names_existing_targets_and_rules() {
     let targets = read("pkg/tests.mk");
     let judge = read("benches/JUDGE.md");
-    let judged: BTreeSet<String> = judge
+    let (_, rules) = judge.split_once("| rule | broken if |\n|---|---|\n").expect("the rules");
+    let judged: BTreeSet<String> = rules
         .lines()
+        .take_while(|line| line.starts_with('|'))
         .filter_map(|line| line.strip_prefix("| ")?.split('|').next())
         .flat_map(|cell| words(cell, ","))
         .collect();
-    for row in table() {
+    let rows = table();
+    let used: BTreeSet<&String> = rows.iter().flat_map(|row| &row.rules).collect();
+    let unused: Vec<&String> = judged.iter().filter(|rule| !used.contains(rule) && *rule != "counter ...").collect();
+    assert!(unused.is_empty(), "no promise uses these rules of the judge: {unused:?}");
+    for row in &rows {
+        assert_eq!(
+            row.rules.is_empty(),
+            !row.targets.contains(&"judge".to_owned()),
+            "{}: rules without judge",
+            row.number
+        );
         for target in &row.targets {
             assert!(targets.contains(&format!("\n{target}: ")), "{}: no target {target}", row.number);
         }

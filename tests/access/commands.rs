@@ -176,6 +176,7 @@ fn a_tag_cannot_name_a_group_without_the_put_right() {
     assert!(client.ask(&format!("put 0 0 60 1 aft:{TUBE}\r\nx")).starts_with("INSERTED "));
 }
 
+// Tests promise P26 of beanpole-promises(7).
 #[test]
 fn a_dead_letter_tube_requires_the_right_too() {
     let guarded = Guarded::start("");
