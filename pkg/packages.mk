@@ -117,12 +117,12 @@ rpm: ## build an rpm package with a static program; needs nfpm
 apk: ## build an apk package with a static program; needs nfpm
 	$(call staged,apk)
 
-sbom: ## write an SBOM in CycloneDX format; needs cargo-cyclonedx
+sbom: ## write an SBOM in CycloneDX format, with the crates for TLS; needs cargo-cyclonedx
 	@command -v '$(CYCLONEDX)' >/dev/null || { \
 	    echo 'cargo-cyclonedx is missing: cargo install cargo-cyclonedx --root $(TARGET_DIR)/tools' >&2; exit 1; }
 	@mkdir -p '$(OUT)'
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PATH="$$(dirname '$(CYCLONEDX)'):$$PATH" \
-	    $(CARGO) cyclonedx --format json --describe binaries
+	    $(CARGO) cyclonedx --format json --describe binaries --features tls
 	sed 's|$(CURDIR)|/beanpole|g' beanpole_bin.cdx.json >'$(OUT)/$(DIST).cdx.json' && rm beanpole_bin.cdx.json
 
 sums:
@@ -163,7 +163,7 @@ release: ## build everything that is published: source, packages, recipes, stati
 	    gzip -9n >'$(OUT)/$(DIST)-recipes.tar.gz'
 	rm -rf '$(OUT)'/deb-* '$(OUT)/recipes'
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
-	cp LICENSE '$(OUT)' && pkg/licenses '$(CARGO)' >'$(OUT)/third-party-licenses'
+	cp LICENSE '$(OUT)' && TLS=1 pkg/licenses '$(CARGO)' >'$(OUT)/third-party-licenses'
 	{ git rev-parse HEAD && rustc --version && $(CARGO) --version && cat /etc/debian_version && \
 	    dpkg-query -W '*-linux-gnu*-gcc' 'gcc-*-linux-gnu*' 'libc6-dev*' musl-dev debhelper 2>/dev/null; } >'$(OUT)/BUILDINFO'
 	$(MAKE) sums
