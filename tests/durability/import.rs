@@ -45,13 +45,28 @@ impl Original {
         // Each server gets its own address, because parallel servers with one address could choose the same port.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let host = Ipv4Addr::new(127, 78, 0, NEXT.fetch_add(1, Ordering::Relaxed));
-        let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
-        let mut command = Command::new(program);
-        command.args(["-l", &host.to_string(), "-p", &free.port().to_string(), "-b"]).arg(path).args(options);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let original = Original { child: command.spawn().expect("an executable program"), address: free };
-        wait_until("beanstalkd listens", || Client::connect(free).is_ok());
-        Some(original)
+        loop {
+            let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
+            let mut command = Command::new(&program);
+            command.args(["-l", &host.to_string(), "-p", &free.port().to_string(), "-b"]).arg(path).args(options);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut original = Original { child: command.spawn().expect("an executable program"), address: free };
+            // A server that listens on all addresses can take the port before beanstalkd does, which then exits.
+            let mut has_exited = false;
+            wait_until("beanstalkd listens", || {
+                has_exited = original.child.try_wait().expect("a child").is_some();
+                has_exited || original.has_replied()
+            });
+            if !has_exited {
+                return Some(original);
+            }
+        }
+    }
+
+    fn has_replied(&self) -> bool {
+        let Ok(mut client) = Client::connect(self.address) else { return false };
+        client.set_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+        client.figure("stats", "pid").is_ok_and(|pid| pid == self.child.id().to_string())
     }
 
     pub fn client(&self) -> Client {
