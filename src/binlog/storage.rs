@@ -302,7 +302,7 @@ impl Storage for Folder {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let opened = self.opened()?;
         let (subfolder, to) = to.split_once('/').unwrap_or((".", to));
-        match mkdirat(&opened.folder, subfolder, Mode::S_IRWXU | Mode::S_IRWXG | Mode::S_IRWXO) {
+        match uninterrupted(|| mkdirat(&opened.folder, subfolder, Mode::S_IRWXU | Mode::S_IRWXG | Mode::S_IRWXO)) {
             Ok(()) | Err(Errno::EEXIST | Errno::EISDIR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -316,7 +316,7 @@ impl Storage for Folder {
                 Err(error) => return Err(error.into()),
             }
         }
-        renameat(&opened.folder, from, &target, name.as_str())?;
+        uninterrupted(|| renameat(&opened.folder, from, &target, name.as_str()))?;
         opened.files.lock().originals.remove(from);
         target.sync_all()?;
         opened.folder.sync_all()
@@ -327,7 +327,7 @@ impl Storage for Folder {
         if opened.is_replaced(name) {
             return self.rename(name, &format!("{ASIDE}/{name}"));
         }
-        unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
+        uninterrupted(|| unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir))?;
         opened.files.lock().originals.remove(name);
         // Without this sync, a power failure could undo this removal although a later removal survives.
         opened.folder.sync_all()

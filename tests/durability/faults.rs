@@ -1,9 +1,11 @@
 //! Tests that interrupted and partial file operations lose no data, and that a new log's parent directory is synced.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::daemon::{can_preload, Daemon};
+use super::daemon::{can_preload, wait_until, Daemon};
 use super::support::{crash, total, Home};
 
 fn shim(home: &Home) -> PathBuf {
@@ -36,12 +38,24 @@ fn interrupted_and_partial_calls_have_no_effect() {
     for number in 0..JOBS {
         client.put(format!("{number:0500}").as_bytes(), 0, 0, 60).expect("a job");
     }
+    // A segment that is replaced by a copy is renamed, and segments without jobs are removed.
+    let name = home.files().into_keys().find(|name| name.starts_with("segment.")).expect("a segment");
+    fs::copy(home.path().join(&name), home.beside("copy")).expect("a copy");
+    fs::rename(home.beside("copy"), home.path().join(&name)).expect("a renamed file");
+    wait_until("the copy is renamed", || home.path().join("damaged").join(&name).exists());
     crash(daemon);
     assert!(home.files().len() > 3, "the jobs must need several segments: {:?}", home.files().keys());
     let daemon = started("--strict");
     assert_eq!(total(&mut daemon.client()), JOBS as u64);
     let log = crash(daemon);
     assert!(!log.contains("ERROR") && !log.contains("WARN"), "{log}");
+    let calls = fs::read_to_string(format!("{}.calls", home.path().canonicalize().expect("a directory").display()));
+    let calls: BTreeSet<String> = calls.expect("the failed calls").lines().map(str::to_owned).collect();
+    for call in ["openat", "pread", "pwrite", "fsync|fdatasync", "flock", "getdents", "mkdirat", "renameat", "unlinkat"]
+    {
+        let is_hooked = |other: &String| call.split('|').any(|call| other.starts_with(call));
+        assert!(calls.iter().any(is_hooked), "no {call} failed: {calls:?}");
+    }
 }
 
 #[test]
