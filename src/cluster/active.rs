@@ -70,16 +70,16 @@ impl Active {
             let mut is_reported = false;
             let mut last = Moment::now();
             while !state.has_ended() {
+                // Otherwise, a stop between the two checks would end the lease without a message.
+                let is_over = state.shipper.lease.is_over();
                 let gap = Moment::now().since(last);
                 last = last + gap;
                 if gap > LEASE {
                     log::warn!("journal: this machine or process was stopped for {:.1} s", gap.as_secs_f64());
                 }
-                if state.shipper.lease.is_over() {
+                if is_over {
                     let _reporting = state.reporting.lock();
-                    if !state.has_ended() {
-                        state.save();
-                    }
+                    (!state.has_ended()).then(|| state.save());
                     return lost();
                 }
                 if state.switch_requested.load(Ordering::Acquire) && !std::mem::replace(&mut is_reported, true) {

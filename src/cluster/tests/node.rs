@@ -18,7 +18,7 @@ use crate::binlog::is_no_space;
 mod copies;
 
 const SEGMENT: &str = "segment.0000000001";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 // Tests promise P38 of beanpole-promises(7).
 #[test]
