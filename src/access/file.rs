@@ -162,7 +162,8 @@ fn credential(word: Word, name: &str, accounts: &Accounts) -> Result<Credential,
         "cert" | "user" | "group" if value.is_empty() => return Err(invalid(format!("missing value after {kind}:"))),
         "cert" => Credential::Certificate(value.to_ascii_lowercase().into()),
         "token" => {
-            let problem = || invalid("invalid token; must be token:sha256: and 64 hexadecimal digits".to_owned());
+            let problem =
+                || invalid("invalid or empty token; must be token:sha256: and 64 hexadecimal digits".to_owned());
             Credential::Token(digest(value).ok_or_else(problem)?)
         }
         "user" => Credential::User(number(accounts.user)?),
@@ -176,10 +177,11 @@ fn credential(word: Word, name: &str, accounts: &Accounts) -> Result<Credential,
     }
 }
 
+/// Rejects the hash of an empty token, which results from an unset variable.
 fn digest(text: &str) -> Option<Digest> {
     let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64)?;
     let bytes: Vec<u8> = digits.as_bytes().chunks(2).map(hex).collect::<Option<_>>()?;
-    bytes.try_into().ok().map(Digest)
+    bytes.try_into().ok().map(Digest).filter(|digest| digest.0 != Digest::of(b"").0)
 }
 
 fn rights(word: Word, granted: &mut Rights) -> Result<(), Invalid> {
@@ -266,8 +268,13 @@ mod tests {
             ("a look", 3, "unknown credential: look;"),
             ("a cert: look", 3, "missing value after cert:"),
             ("a user: look", 3, "missing value after user:"),
-            ("a token:sha256:00 look", 3, "invalid token"),
-            ("a token:hunter2 look", 3, "invalid token"),
+            ("a token:sha256:00 look", 3, "invalid or empty token"),
+            ("a token:hunter2 look", 3, "invalid or empty token"),
+            (
+                "a token:sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 look",
+                3,
+                "invalid or empty token",
+            ),
             ("a user:nobody-here look", 3, "no such user: nobody-here"),
             ("a group:nobody-here look", 3, "no such group: nobody-here"),
             ("a user:0 look cert:x", 15, "credentials must precede rights"),
