@@ -10,7 +10,7 @@ use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scop
 use crate::binlog::{back_up, inspect, is_importing, Folder, Inspection};
 use crate::cluster::is_copying;
 use crate::engine::{Engine, Limits, State, Time};
-use crate::protocol::needs;
+use crate::protocol::{needs, text::is_tube_name};
 use crate::shared::system;
 
 #[rustfmt::skip]
@@ -69,9 +69,9 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result {
     }
     out.line(&format!("tubes:{}", if tubes.is_empty() { " {}" } else { "" }))?;
     for (name, counts) in tubes {
-        let name = String::from_utf8_lossy(name).escape_debug().to_string();
+        let (name, quote) = (yaml::quote_name(name), if is_tube_name(name) { "\"" } else { "" });
         let counts = STATES.iter().zip(counts).map(|((_, state), count)| format!("{state}: {count}"));
-        out.line(&format!("  \"{name}\": {{{}}}", counts.collect::<Vec<_>>().join(", ")))?;
+        out.line(&format!("  {quote}{name}{quote}: {{{}}}", counts.collect::<Vec<_>>().join(", ")))?;
     }
     out.line(&format!("damage:{}", if found.report.problems.is_empty() { " []" } else { "" }))?;
     for problem in &found.report.problems {

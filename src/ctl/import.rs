@@ -204,10 +204,11 @@ impl Import<'_> {
             // With `--tube`, the jobs go to another tube, to which the pause and the settings must not apply.
             Content::Pause(_) | Content::Settings(_) if self.into.is_some() => Ok(()),
             Content::Pause(seconds) => {
-                self.results.others.pauses += 1;
                 // An empty tube that nobody watches is deleted together with its pause, so watch the tube.
-                let pause = format!("pause-tube {tube} {seconds}");
-                self.control(&[(format!("watch {tube}"), "WATCHING"), (pause, "PAUSED")]).map(drop)
+                let commands =
+                    [(format!("watch {tube}"), "WATCHING"), (format!("pause-tube {tube} {seconds}"), "PAUSED")];
+                self.results.others.pauses += u64::from(self.control(&commands)?);
+                Ok(())
             }
             Content::Settings(settings) => {
                 let can = self.abilities()?;
@@ -220,8 +221,8 @@ impl Import<'_> {
                         return Ok(());
                     }
                 };
-                self.results.others.settings += 1;
-                self.control(&[command]).map(drop)
+                self.results.others.settings += u64::from(self.control(&[command])?);
+                Ok(())
             }
         }
     }

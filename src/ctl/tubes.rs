@@ -139,8 +139,8 @@ fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, limit: u6
     link.use_tube(from)?;
     link.watch(&[from.to_owned()])?;
     let mut progress = ProgressBar::new("jobs moved");
-    let mut moved = 0;
-    while moved < limit {
+    let (mut moved, mut attempts) = (0, 0..limit.saturating_mul(2));
+    while moved < limit && attempts.next().is_some() {
         let Some((id, _)) = link.peek_next(state)? else { break };
         let stats = link.query(&format!("stats-job {id}"))?;
         let record = stats.as_ref().and_then(JobLine::of);
@@ -240,15 +240,22 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
     }
     // Ready jobs of a paused tube cannot be reserved, so delete the remaining jobs one by one.
     for state in states {
-        while deleted < limit {
+        for _ in 0..limit.saturating_sub(deleted) {
             let Some((id, _)) = link.peek_next(state)? else { break };
-            let reply = link.ask(&format!("delete {id}"))?;
-            // Another client may have reserved the job.
-            deleted += u64::from(reply.line == "DELETED");
+            deleted += deleted_by(&link.ask(&format!("delete {id}"))?.line)?;
             progress.update(deleted, None);
         }
     }
     Ok(deleted)
+}
+
+/// Returns 0 if the job no longer exists or another client has reserved it.
+fn deleted_by(line: &str) -> Result<u64> {
+    match line {
+        "DELETED" => Ok(1),
+        "NOT_FOUND" => Ok(0),
+        line => Err(refusal("delete", line)),
+    }
 }
 
 fn delete_batch(link: &mut Link) -> Result<u64> {
@@ -263,5 +270,5 @@ fn delete_batch(link: &mut Link) -> Result<u64> {
         }
     }
     link.send(deletes.as_bytes())?;
-    deletes.lines().try_fold(0, |deleted, _| Ok(deleted + u64::from(link.reply()?.line == "DELETED")))
+    deletes.lines().try_fold(0, |deleted, _| Ok(deleted + deleted_by(&link.reply()?.line)?))
 }

@@ -33,7 +33,10 @@ pub fn stand_by(
     host::settle(settings.config.user.as_deref(), Some(folder))?;
     // Detect problems before this server must become active.
     Server::try_start(&settings.config).map_err(|error| (error.code, error.to_string()))?;
-    let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
+    let is_beanstalk = |protocol: &str| protocol.trim_end_matches(WITH_TLS) == Wire::Beanstalk.name();
+    let first = tcp_addresses(settings).into_iter().find(|(protocol, _)| is_beanstalk(protocol));
+    let own = || first.map_or_else(|| host_and_port(DEFAULT_HOST, settings.config.port), |(_, address)| address);
+    let address = cluster.advertise.clone().unwrap_or_else(own);
     let journal = Etcd::new(&cluster.location).map_err(|problem| (1, format!("--journal: {problem}")))?;
     let services = services(settings, cluster.advertise.as_deref());
     let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address, &services)
@@ -214,10 +217,4 @@ pub fn restart(board: &RoleBoard, stops: &StopRequests) -> ! {
     let error = Command::new(system::own_program()).arg0(name).args(words).envs(clock).exec();
     log::error!("cannot restart the process: {error}");
     std::process::exit(1);
-}
-
-fn own_address(settings: &Settings) -> String {
-    let is_beanstalk = |protocol: &str| protocol.trim_end_matches(WITH_TLS) == Wire::Beanstalk.name();
-    let first = tcp_addresses(settings).into_iter().find(|(protocol, _)| is_beanstalk(protocol));
-    first.map_or_else(|| host_and_port(DEFAULT_HOST, settings.config.port), |(_, address)| address)
 }

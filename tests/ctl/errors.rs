@@ -137,6 +137,48 @@ fn a_tube_that_disappears_is_no_error() {
     }
 }
 
+/// Otherwise, the subcommand would ask for the same job again and again.
+#[test]
+fn refused_deletions_end_a_clear() {
+    for (answer, code) in [("FORBIDDEN\r\n", 1), ("OUT_OF_MEMORY\r\n", 1), ("NOT_FOUND\r\n", 0)] {
+        for state in ["ready", "delayed", "buried"] {
+            let server = pretender(move |line| {
+                match line.split(' ').next().unwrap_or_default() {
+                "stats-tube" => Some(
+                    "OK 81\r\n---\nname: t\ncurrent-jobs-ready: 5\ncurrent-jobs-delayed: 5\ncurrent-jobs-buried: 5\n\r\n",
+                ),
+                "use" => Some("USING t\r\n"),
+                "watch" => Some("WATCHING 2\r\n"),
+                "ignore" => Some("WATCHING 1\r\n"),
+                "reserve-with-timeout" => Some("RESERVED 7 1\r\nx\r\n"),
+                "delete" => Some(answer),
+                _ => Some("FOUND 7 1\r\nx\r\n"),
+            }
+            });
+            let ended = run_command(ctl(&server, &["clear", "t", "-y", "--state", state]));
+            assert_eq!((ended.code, ended.err.is_empty()), (code, code == 0), "{state}: {answer}: {}", ended.err);
+        }
+    }
+}
+
+#[test]
+fn a_worker_reports_why_it_could_not_delete_a_job() {
+    for (answer, code, words) in [("OUT_OF_MEMORY\r\n", 1, "is out of memory"), ("NOT_FOUND\r\n", 0, "it was revoked")]
+    {
+        let server = pretender(move |line| match line.split(' ').next().unwrap_or_default() {
+            "watch" => Some("WATCHING 2\r\n"),
+            "ignore" => Some("WATCHING 1\r\n"),
+            "reserve" | "reserve-with-timeout" => Some("RESERVED 7 1\r\nx\r\n"),
+            "stats-job" => Some("OK 36\r\n---\nid: 7\ntube: mail\nttr: 60\npri: 0\n\r\n"),
+            "stats" => Some("OK 11\r\n---\npid: 1\n\r\n"),
+            "delete" => Some(answer),
+            _ => Some("UNKNOWN_COMMAND\r\n"),
+        });
+        let ended = run_command(ctl(&server, &["work", "mail", "--once", "--", "true"]));
+        assert!(ended.code == code && ended.err.contains(words), "{answer}: {} {}", ended.code, ended.err);
+    }
+}
+
 /// If the reader closes the pipe, as `head` does, a command must exit immediately and without an error message.
 #[test]
 fn a_closed_pipe_is_no_error() {

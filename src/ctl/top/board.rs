@@ -21,12 +21,6 @@ pub enum Board {
 }
 
 impl Board {
-    /// Returns the view that a key selects, which is `Some(None)` for the table of tubes.
-    pub fn of_key(key: char) -> Option<Option<Board>> {
-        let boards = [None, Some(Board::Workers), Some(Board::Failed), Some(Board::Schedules)];
-        boards.into_iter().zip('1'..).find(|(_, other)| *other == key).map(|(board, _)| board)
-    }
-
     /// Returns headings and widths. The first and last columns are left-aligned; the last takes the remaining width.
     #[rustfmt::skip]
     pub fn headings(self) -> &'static [(&'static str, usize)] {

@@ -82,12 +82,6 @@ impl Queues {
     pub fn receive(&self) -> Option<FetchEvent> {
         self.events.lock().pop_front()
     }
-
-    fn next_request(&self) -> FetchRequest {
-        let mut requests = self.requests.lock();
-        self.wake.wait_while(&mut requests, |requests| requests.is_empty());
-        requests.pop_front().expect("a request")
-    }
 }
 
 /// Starts the thread. If `only` is empty, the thread queries all tubes.
@@ -97,7 +91,11 @@ pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Re
     let (board, boards) = (None, Boards::default());
     let mut fetcher = Fetcher { target, only, link: Some(link), next: 0, board, is_whole: false, boards };
     std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
-        let answer = fetcher.execute(own.next_request()).unwrap_or_else(|problem| match problem.code {
+        let mut requests = own.requests.lock();
+        own.wake.wait_while(&mut requests, |requests| requests.is_empty());
+        let request = requests.pop_front().expect("a request");
+        drop(requests);
+        let answer = fetcher.execute(request).unwrap_or_else(|problem| match problem.code {
             NO_CONNECTION => FetchEvent::Lost(problem.text),
             _ => FetchEvent::Done(problem.text),
         });

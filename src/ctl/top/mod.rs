@@ -268,7 +268,8 @@ impl Top {
             Key::Char('/') => self.prompt(Question::Filter),
             Key::Char(key @ ('K' | 'p')) => self.prompt_for(key),
             Key::Char(letter) => {
-                if let Some(board) = Board::of_key(letter) {
+                let boards = [None, Some(Board::Workers), Some(Board::Failed), Some(Board::Schedules)];
+                if let Some((board, _)) = boards.into_iter().zip('1'..).find(|(_, key)| *key == letter) {
                     self.turn_to(board);
                 } else if let Some(index) = COLUMNS.iter().position(|column| column.key == letter) {
                     self.change(|model| model.sort_by(index));

@@ -176,17 +176,19 @@ impl Worker {
             if connection.is_ok() {
                 connection = self.report_outcome(job, &outcome, reason.as_deref());
             }
+            let is_lost = |problem: &Problem| problem.text.ends_with("its state does not allow this");
             let verdict = match &connection {
                 Ok(verdict) => verdict.as_str(),
                 Err(problem) if problem.code == NO_CONNECTION => "the connection is lost: it will be run again",
-                Err(_) => "it was revoked, or its time to run has expired",
+                Err(problem) if is_lost(problem) => "it was revoked, or its time to run has expired",
+                Err(problem) => &problem.text,
             };
             if !self.plan.quiet || reason.is_some() || connection.is_err() {
                 self.show(job, begun, &outcome, reason.as_deref(), verdict);
             }
             return match connection {
                 Err(problem) if problem.code == NO_CONNECTION => Err(problem),
-                _ => Ok(reason.is_none()),
+                result => Ok(reason.is_none() && result.err().is_none_or(|problem| is_lost(&problem))),
             };
         }
     }

@@ -223,7 +223,11 @@ fn parse_packet(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
         Kind::PreSleep => Ok(Command::PreSleep),
         Kind::SubmitJob => submission(args, NORMAL, false).map(Command::Submit),
         Kind::GrabJob => Ok(Command::Grab(Kind::JobAssign)),
-        Kind::WorkStatus => work_status(args),
+        Kind::WorkStatus => {
+            // The body contains both numbers as sent.
+            let body = [arg(args, 1), last(args)].join(&0).into();
+            Ok(Command::Work(Work { kind, handle: arg(args, 0).into(), body }))
+        }
         Kind::WorkComplete | Kind::WorkFail | Kind::WorkException | Kind::WorkData | Kind::WorkWarning => {
             Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
         }
@@ -307,12 +311,6 @@ fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     }
     submission.reducer = Some(arg(args, 2).into());
     Ok(Command::Submit(submission))
-}
-
-/// The body contains both numbers as sent, separated by a NUL byte.
-fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
-    let text = [arg(args, 1), last(args)].join(&0);
-    Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))
 }
 
 /// Minute, hour, day of the month, month, and day of the week (0 is Monday). `*` or an empty field matches any value.
