@@ -165,7 +165,7 @@ release: ## build everything that is published: source, packages, recipes, stati
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
 	cp LICENSE '$(OUT)' && TLS=1 pkg/licenses '$(CARGO)' >'$(OUT)/third-party-licenses'
 	{ git rev-parse HEAD && rustc --version && $(CARGO) --version && cat /etc/debian_version; } >'$(OUT)/BUILDINFO'
-	dpkg-query -W 'gcc*' 'libc6-dev*' musl-dev debhelper 2>/dev/null >>'$(OUT)/BUILDINFO' || :
+	dpkg-query -W 'gcc*' 'libc6-dev*' musl-dev debhelper 2>/dev/null | awk 'NF > 1' >>'$(OUT)/BUILDINFO'
 	$(MAKE) sums
 	$(MAKE) complete
 
