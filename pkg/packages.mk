@@ -145,7 +145,7 @@ complete:
 
 # The release notes are the section of this version in CHANGELOG.md.
 release: ## build everything that is published: source, packages, recipes, static programs, SBOM, notes, checksums; TRIAL=1 before the release
-	@[ -n '$(TRIAL)' ] || { grep -q '^## \[$(VERSION)\]' CHANGELOG.md && git describe --tags --exact-match --match 'v$(VERSION)' >/dev/null 2>&1; } || { \
+	@[ -n '$(TRIAL)' ] || { grep -q '^## \[$(VERSION)\] - [0-9]' CHANGELOG.md && git describe --tags --exact-match --match 'v$(VERSION)' >/dev/null 2>&1; } || { \
 	    echo 'CHANGELOG.md has no date for $(VERSION), or the commit is not tagged v$(VERSION); TRIAL=1 builds it anyway' >&2; exit 1; }
 	@changes=$$(git status --porcelain) && [ -z "$$changes" ] || { \
 	    printf '%s\n' "$$changes" 'the working tree has uncommitted changes, which the tarball would not contain' >&2; exit 1; }

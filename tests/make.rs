@@ -339,14 +339,19 @@ fn only_a_tagged_commit_without_changes_is_released() {
         let command = command.current_dir(&tree);
         faked(command, &folder.file(""), &[("cargo", "exit 1")])
     };
-    for changes in ["## [Unreleased]\n".to_owned(), format!("## [{version}] - 2026-01-01\n")] {
+    let undated = format!("## [{version}] - Unreleased\n");
+    for changes in ["## [Unreleased]\n".to_owned(), undated.clone(), format!("## [{version}] - 2026-01-01\n")] {
         commit(&changes);
         let (well, output) = release("TRIAL=");
         assert!(!well && output.contains("the commit is not tagged") && old.exists(), "{output}");
         let (_, output) = release("TRIAL=1");
         assert!(!output.contains("the commit is not tagged") && !old.exists(), "{output}");
     }
-    assert!(git(&["tag", &format!("v{version}")]));
+    let tag = format!("v{version}");
+    commit(&undated);
+    assert!(git(&["tag", &tag]) && release("TRIAL=").1.contains("has no date") && git(&["tag", "-d", &tag]));
+    commit(&format!("## [{version}] - 2026-01-02\n"));
+    assert!(git(&["tag", &tag]));
     let refusal = "the working tree has uncommitted changes";
     let (_, output) = release("TRIAL=");
     assert!(!output.contains(refusal) && !old.exists(), "{output}");
