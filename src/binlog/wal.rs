@@ -241,7 +241,7 @@ impl Wal {
     }
 
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
-        // The jobs of lost segments exist only in memory until compaction has emptied these segments.
+        // Jobs of lost segments exist only in memory until compaction, here of at most 8 GiB, has emptied the segments.
         self.check(access);
         let is_left = || self.is_failing() || access.with(|journal, _| journal.evacuating > 0);
         let empty = || self.maintain(access, true) & (self.write(access) && self.sync(access));
