@@ -117,6 +117,8 @@ pub enum Act {
         pri: u32,
         /// `true` if the job becomes ready after the history ends. Such a job is a background job of normal priority.
         later: bool,
+        /// A function name, or an empty string. Only a job of normal priority that is not `later` can have a reducer.
+        reducer: String,
     },
     Grab,
     Cancel(String),
@@ -129,6 +131,7 @@ pub enum Act {
         id: String,
         queue: String,
         max_fails: u32,
+        max_attempts: u32,
         body: Body,
     },
     /// Adds a job and waits for its result. The log does not contain the job. [`Lane::execute`] reads the reply.
@@ -213,7 +216,7 @@ impl Act {
             (Act::Execute { .. } | Act::Lease { waits: true, .. }, _) => Promise::None,
             // The log stores the result of a failed attempt only if this attempt is the last one.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
-                Some(job) if !done && job.fails + 1 < job.max_fails => Promise::Change,
+                Some(_) if !done && book.retries(id) => Promise::Change,
                 _ => Promise::New,
             },
             (Act::Submit { .. } | Act::Grab | Act::Finish { .. }, _) => Promise::None,
@@ -258,10 +261,11 @@ impl Act {
             Act::Set { tube, settings } => {
                 format!("{}\r\n", format!("set-tube {tube} {settings}").trim_end()).into_bytes()
             }
-            Act::Add { id, queue, max_fails, body } => {
-                let millis = LONG * 1000;
-                let flag = if *max_fails > 0 { format!(" -max-fails={max_fails}") } else { String::new() };
-                data(format!("add {id} {queue} {millis} {millis} {}{flag}", body.length), body)
+            Act::Add { id, queue, max_fails, max_attempts, body } => {
+                let (millis, length) = (LONG * 1000, body.length);
+                let flag = |name, max: u32| if max > 0 { format!(" -{name}={max}") } else { String::new() };
+                let flags = [flag("max-attempts", *max_attempts), flag("max-fails", *max_fails)].concat();
+                data(format!("add {id} {queue} {millis} {millis} {length}{flags}"), body)
             }
             Act::Execute { id, queue, body } => {
                 data(format!("run {id} {queue} {0} {0} {1}", LONG * 1000, body.length), body)
@@ -289,6 +293,11 @@ impl Act {
                 let time = (unix_time() + LONG).to_string();
                 let arguments = [function.as_bytes(), unique.as_bytes(), time.as_bytes(), &body.bytes()];
                 packet(SUBMIT_JOB_EPOCH, &arguments)
+            }
+            Act::Submit { function, unique, body, kept, reducer, .. } if !reducer.is_empty() => {
+                let kind = if *kept { SUBMIT_REDUCE_JOB_BG } else { SUBMIT_REDUCE_JOB };
+                let arguments = [function.as_bytes(), unique.as_bytes(), reducer.as_bytes(), b"", &body.bytes()];
+                packet(kind, &arguments)
             }
             Act::Submit { function, unique, body, kept, pri, .. } => {
                 let class = GEARMAN_PRIORITIES.iter().position(|it| it == pri).expect("a Gearman priority");
@@ -408,9 +417,10 @@ impl Act {
             Act::Kick { tube, bound } => {
                 book.kicked(tube, *bound).into_iter().map(|key| Change::Kick { key }).collect()
             }
-            Act::Add { id, queue, max_fails, body } if !book.jobs.contains_key(id) => {
+            Act::Add { id, queue, max_fails, max_attempts, body } if !book.jobs.contains_key(id) => {
+                let (max_fails, max_attempts) = (*max_fails, *max_attempts);
                 let job = Job::new(Wire::Workq, queue, body.clone(), 0, 0, LONG);
-                vec![Change::Put { key: key(id), job: Box::new(Job { max_fails: *max_fails, ..job }) }]
+                vec![Change::Put { key: key(id), job: Box::new(Job { max_fails, max_attempts, ..job }) }]
             }
             Act::Web(act) => act.expected(book),
             _ => web::expected(self, book),
@@ -446,9 +456,9 @@ impl Act {
             (Act::Submit { kept, .. }, Some((old, volatile))) if line == "packet 8" && *key == old => {
                 return Ok(if *kept && volatile { vec![Change::Persist { key: old }] } else { Vec::new() });
             }
-            (Act::Submit { function, unique, body, kept, pri, later }, None) if line == "packet 8" => {
+            (Act::Submit { function, unique, body, kept, pri, later, reducer }, None) if line == "packet 8" => {
                 let job = Job::new(Wire::Gearman, function, body.clone(), *pri, u64::from(*later) * LONG, 0);
-                let job = Job { unique: unique.clone(), volatile: !kept, ..job };
+                let job = Job { unique: unique.clone(), volatile: !kept, reducer: reducer.clone(), ..job };
                 return Ok(vec![Change::Put { key: key.clone(), job: Box::new(job) }]);
             }
             (Act::ReserveAny, _) if line == "TIMED_OUT" => true,

@@ -29,9 +29,13 @@ pub struct Job {
     pub ttr: u64,
     /// The unique ID of a Gearman job within its function, or an empty string.
     pub unique: String,
+    /// The reducer of a Gearman job, or an empty string.
+    pub reducer: String,
     /// `true` if the job exists only until all clients that wait for it have disconnected.
     pub volatile: bool,
     pub max_fails: u32,
+    /// The maximum number of leases of a Workq job before its failure is final, or 0.
+    pub max_attempts: u32,
     pub tags: String,
     /// The number of failures that Workq workers have reported.
     pub fails: u32,
@@ -107,8 +111,10 @@ impl Job {
             delay,
             ttr,
             unique: String::new(),
+            reducer: String::new(),
             volatile: false,
             max_fails: 0,
+            max_attempts: 0,
             tags: String::new(),
             fails: 0,
             over: None,
@@ -148,6 +154,16 @@ fn failures(tags: &str) -> (u8, Name) {
     let fails = value("try:").and_then(|value| value.split(':').nth(2));
     let reason = value("err:").map_or("", |reason| reason.trim_matches('"'));
     (fails.map_or(0, |fails| fails.parse().expect("a number")), name(reason))
+}
+
+/// Returns the properties that only Gearman and Workq jobs have, by their names in statistics.
+fn own_limits(job: &Job) -> BTreeMap<String, String> {
+    let shown = [
+        ("reducer", job.reducer.clone()),
+        ("max-attempts", if job.wire == Wire::Workq { job.max_attempts.to_string() } else { String::new() }),
+        ("max-fails", if job.wire == Wire::Workq { job.max_fails.to_string() } else { String::new() }),
+    ];
+    shown.into_iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// Returns the states in which a flush deletes jobs.
@@ -406,14 +422,22 @@ impl Book {
         is_done
     }
 
+    /// Returns `true` if a Workq job is ready again after one more failure.
+    pub fn retries(&self, key: &str) -> bool {
+        let attempts = self.model.job(id(key)).map_or(0, |job| job.history.reserves);
+        let is_retried = |job: &Job| job.max_attempts == 0 || attempts < job.max_attempts;
+        self.jobs.get(key).is_some_and(|job| job.fails + 1 < job.max_fails && is_retried(job))
+    }
+
     /// Applies the outcome that a Workq worker has reported, even if the lease of the job has ended.
     fn finish(&mut self, key: &str, done: bool, result: &Body) -> bool {
+        let retries = !done && self.retries(key);
         let job = self.jobs.get_mut(key).expect("a job");
         if job.volatile {
             return self.model.delete(LEASER, id(key));
         }
         job.fails += u32::from(!done);
-        if !done && job.fails < job.max_fails {
+        if retries {
             self.in_model(key).place = Place::Ready;
             return true;
         }
@@ -530,7 +554,10 @@ impl Book {
                 [reserves, releases, buries, kicks]
             },
             result: None,
-            tags: if is_shown > 0 { self.tags(key, job) } else { BTreeMap::new() },
+            tags: match job.wire {
+                Wire::Beanstalk => self.tags(key, job),
+                _ => own_limits(job),
+            },
         }
     }
 

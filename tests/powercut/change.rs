@@ -104,7 +104,7 @@ macro_rules! structs {
 
 structs! {
     Body { word, length }
-    Job { wire, tube, body, pri, delay, ttr, unique, volatile, max_fails, tags; fails: 0, over: None }
+    Job { wire, tube, body, pri, delay, ttr, unique, reducer, volatile, max_fails, max_attempts, tags; fails: 0, over: None }
 }
 
 macro_rules! changes {

@@ -404,10 +404,10 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         let name = |kind: char| format!("{}{kind}0", prefix(lane.number));
         let act = if number % 2 == 0 {
             let (function, unique, pri) = (name('f'), format!("held{}", lane.next()), GEARMAN_PRIORITIES[1]);
-            Act::Submit { function, unique, body, kept: true, pri, later: false }
+            Act::Submit { function, unique, body, kept: true, pri, later: false, reducer: String::new() }
         } else {
             let id = format!("00000000-0000-4000-9{:03x}-{:012x}", lane.number, lane.next());
-            Act::Add { id, queue: name('q'), max_fails: 0, body }
+            Act::Add { id, queue: name('q'), max_fails: 0, max_attempts: 0, body }
         };
         trace.set(Number::HoldSyncs, 1);
         let first = lane.say(daemon, 0, vec![act.clone()])?;

@@ -155,14 +155,16 @@ impl Lane {
                 let unique = if which < 2 { unique } else { format!("v{}", self.random.below(6)) };
                 let later = kept && self.random.once_in(6);
                 let pri = if later { GEARMAN_PRIORITIES[1] } else { self.random.pick(&GEARMAN_PRIORITIES) };
-                Act::Submit { function: self.name('f', which), unique, body, kept, pri, later }
+                let is_reduced = pri == GEARMAN_PRIORITIES[1] && !later && self.random.once_in(4);
+                let reducer = if is_reduced { self.name('r', which) } else { String::new() };
+                Act::Submit { function: self.name('f', which), unique, body, kept, pri, later, reducer }
             }
             Wire::Workq => {
                 // Occasionally chooses an ID that may exist already.
                 let number = if self.random.once_in(5) { self.random.below(self.next.max(1)) } else { self.next };
                 let id = format!("00000000-0000-4000-8{:03x}-{number:012x}", self.number);
-                let max_fails = self.random.pick(&[0, 0, 2, 3]);
-                Act::Add { id, queue: self.name('q', which % 2), max_fails, body }
+                let (max_fails, max_attempts) = (self.random.pick(&[0, 2, 3]), self.random.pick(&[0, 1, 2]));
+                Act::Add { id, queue: self.name('q', which % 2), max_fails, max_attempts, body }
             }
         }
     }

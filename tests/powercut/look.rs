@@ -63,8 +63,12 @@ fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
         ttr: if told { number(&facts, "ttr") } else { 0 },
         counts: ["reserves", "releases", "buries", "kicks"].map(|key| number(&facts, key)),
         result: None,
-        tags: if told { tags(facts) } else { BTreeMap::new() },
+        tags: if told { tags(facts) } else { only(facts, &["reducer"]) },
     }
+}
+
+fn only(facts: BTreeMap<String, String>, keys: &[&str]) -> BTreeMap<String, String> {
+    facts.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect()
 }
 
 fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
@@ -87,8 +91,7 @@ fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
         "last-error",
         "dead-from",
     ];
-    let mut tags: BTreeMap<String, String> =
-        facts.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect();
+    let mut tags = only(facts, &keys);
     // The remaining time to live and the remaining number of members change over time, so they are not compared.
     for key in ["expires-in", "after-group"] {
         tags.get_mut(key).into_iter().for_each(String::clear);
@@ -166,7 +169,7 @@ fn look_at_ids(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Result<()
             ttr: 0,
             counts: [number(&facts, "attempts"), number(&facts, "fails"), 0, 0],
             result: if over { result(&mut talk, id)? } else { None },
-            tags: BTreeMap::new(),
+            tags: only(facts, &["max-attempts", "max-fails"]),
         };
         sight.views.jobs.insert(id.clone(), view);
     }

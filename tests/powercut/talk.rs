@@ -24,6 +24,8 @@ pub const SUBMIT_JOB_HIGH_BG: u32 = 32;
 pub const SUBMIT_JOB_LOW: u32 = 33;
 pub const SUBMIT_JOB_LOW_BG: u32 = 34;
 pub const SUBMIT_JOB_EPOCH: u32 = 36;
+pub const SUBMIT_REDUCE_JOB: u32 = 37;
+pub const SUBMIT_REDUCE_JOB_BG: u32 = 38;
 
 pub struct Talk(BufReader<TcpStream>);
 
