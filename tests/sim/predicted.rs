@@ -210,11 +210,11 @@ impl Predicted {
 
     /// Runs all due timers, and the commands that clients sent during waits that have ended. Runs the due timers again
     /// before each of these commands. Returns the results of all possible orders, or `None` if there are more than
-    /// `limit` results.
-    pub fn tick(self, now: Time, limit: usize) -> Option<Vec<Predicted>> {
+    /// `max` results.
+    pub fn tick(self, now: Time, max: usize) -> Option<Vec<Predicted>> {
         let (mut open, mut done) = (vec![self], Vec::new());
         while let Some(way) = open.pop() {
-            for mut way in way.ring(now, limit)? {
+            for mut way in way.ring(now, max)? {
                 match way.woken.pop_front() {
                     Some(who) => {
                         way.run(who, now);
@@ -223,21 +223,21 @@ impl Predicted {
                     None => done.push(way),
                 }
             }
-            if open.len() + done.len() > limit {
+            if open.len() + done.len() > max {
                 return None;
             }
         }
         Some(done)
     }
 
-    fn ring(self, now: Time, limit: usize) -> Option<Vec<Predicted>> {
+    fn ring(self, now: Time, max: usize) -> Option<Vec<Predicted>> {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
             // Drops duplicate results after each deadline, because the order of deadlines rarely affects the result.
             models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
             only_different(&mut models);
-            if models.len() > limit {
+            if models.len() > max {
                 return None;
             }
         }

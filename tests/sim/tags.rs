@@ -9,7 +9,7 @@ fn number(word: &str) -> u64 {
     word.parse().expect("a number")
 }
 
-/// Parses the tags of a put. The model has no calendar, so `cron:` becomes an interval longer than any history.
+/// Parses the tags of a put. The model has no calendar, so `cron` becomes an interval longer than any history.
 pub fn tags_of(words: &[&str], name: impl Fn(&str) -> Name) -> JobTags {
     let mut tags = JobTags::default();
     for word in words {

@@ -304,17 +304,17 @@ impl World {
         }
     }
 
-    /// Reads at most `limit` available bytes. The limit does not apply to HTTP responses that are not predicted.
+    /// Reads at most `max` available bytes. This maximum does not apply to HTTP responses that are not predicted.
     /// Records complete beanstalk and HTTP lines in the books.
     // Checks promise P12 of beanpole-promises(7).
-    fn read(&mut self, who: usize, limit: usize) -> Result<(), String> {
+    fn read(&mut self, who: usize, max: usize) -> Result<(), String> {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
         // Only the status lines of unpredicted HTTP responses are hashed, because the other lines contain statistics of
         // the process, which depend on more than the seed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
-        let mut left = if loose { usize::MAX } else { limit };
+        let mut left = if loose { usize::MAX } else { max };
         let from = client.received.len();
         while left > 0 {
             let room = left.min(buffer.len());
