@@ -221,3 +221,33 @@ fn a_damaged_file_is_kept_after_a_stop_before_it_is_moved() {
         assert_eq!(disk.names().contains(&aside), !fails);
     }
 }
+
+/// A damaged file that cannot be moved must not prevent the removal of other segments.
+// Tests promise P20 of beanpole-promises(7).
+#[test]
+fn a_damaged_file_that_cannot_be_moved_does_not_let_the_log_grow() {
+    const SIZE: u64 = 4096;
+    let how = settings(SIZE, SyncMode::Always);
+    let mut life = Life::begin(Disk::new(2), how, dawn(), 2).expect("an empty log");
+    (0..600).for_each(|_| life.step());
+    life.settle();
+    life.wal.close(&life.access, life.now);
+    let disk = life.disk.kill(2);
+    let name = disk.names().swap_remove(0);
+    disk.alter(&name, |bytes| bytes[format::HEADER + 9] ^= 1);
+    let kept = disk.bytes(&name).len() as i64;
+    disk.fail(Operation::Rename, EPERM, u64::MAX);
+    let mut next = Life::begin(disk.clone(), how, life.now, 2).expect("a start despite the damage");
+    assert_eq!(next.report.problems.len(), 1);
+    let (start, mut above) = (next.access.0.borrow().0.position, i64::MIN);
+    for _ in 0..2000 {
+        next.step();
+        next.settle();
+        let (live, bytes) = (next.access.0.borrow().0.stats().live, disk.used(""));
+        above = above.max(bytes as i64 - 2 * (live + SIZE) as i64);
+    }
+    let written = next.access.0.borrow().0.position - start;
+    assert!(disk.names().contains(&name), "{name} has been removed from {:?}", disk.names());
+    assert!(written > 20 * SIZE, "only {written} bytes were written");
+    assert!(above <= kept, "{above} bytes above the bound, including {kept} in the damaged file");
+}
