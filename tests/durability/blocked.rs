@@ -293,11 +293,11 @@ fn a_blocked_sync_delays_no_other_client() {
 }
 
 /// After three blocked syncs, the pool thread and its spare thread have each taken over from the other at least once.
-#[test]
-fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
+fn an_unexpectedly_blocked_sync(threads: usize) {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
-    let server = Server::with_storage(config(SyncMode::Always), disk).expect("a server");
+    let config = config(SyncMode::Always).with(|config| config.threads = threads);
+    let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = connect(&server);
     bystander.watch("empty").unwrap();
     bystander.ignore("default").unwrap();
@@ -321,6 +321,11 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
         bystander = answered.expect("replies while a sync is blocked");
         put.recv_timeout(PATIENCE).expect("a reply");
     }
+}
+
+#[test]
+fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
+    [1, 2].into_iter().for_each(an_unexpectedly_blocked_sync);
 }
 
 /// A large write takes a long time even on a fast disk. Only clients whose replies depend on the write may wait.
