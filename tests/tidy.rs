@@ -113,6 +113,7 @@ const COMPONENTS: [(&str, &[&str]); 25] = [
             "protocol",
             "settings/options",
             "settings/words",
+            "shared/files",
             "shared/base64",
             "shared/json",
             "shared/system",

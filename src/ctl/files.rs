@@ -11,6 +11,7 @@ use crate::binlog::{back_up, inspect, is_importing, Folder, Inspection};
 use crate::cluster::is_copying;
 use crate::engine::{Engine, Limits, State, Time};
 use crate::protocol::{needs, text::is_tube_name};
+use crate::shared::files;
 use crate::shared::system;
 
 #[rustfmt::skip]
@@ -112,7 +113,7 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
         _ => return Err(Problem::usage("usage: beanpole check-access FILE [NAME COMMAND TUBE]")),
     };
     let path = Path::new(file);
-    let bytes = fs::read(path).map_err(at(path))?;
+    let bytes = files::read(path).map_err(at(path))?;
     let accounts = Accounts { user: &system::user_number, group: &system::group_number };
     let mut printed = Ok(());
     let table = access::parse(&bytes, &accounts, |line, column, problem| {

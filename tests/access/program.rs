@@ -150,11 +150,18 @@ fn check_access_shows_what_is_allowed_and_why() {
     }
     let (code, _, err) = check(&["mailer", "frobnicate", "x"]);
     assert!(code == 2 && err.contains("no protocol has the command frobnicate"), "{err}");
-    let (_folder, wrong) = folder("a\nb user:0 look\nc user:0 look\n");
+    let (folder, wrong) = folder("a\nb user:0 look\nc user:0 look\n");
     let ended = run(&["check-access", &wrong]);
     assert_eq!(ended.code, 1);
     assert_eq!(ended.out.lines().count(), 2, "{ended:?}");
     assert!(ended.out.starts_with(&format!("{wrong}:1:2: missing credential")), "{ended:?}");
+    // Reading a pipe without a writer would not end, nor would reading an endless file.
+    let pipe = folder.file("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    for path in [pipe.to_str().expect("a name"), "/dev/zero"] {
+        let ended = run(&["check-access", path]);
+        assert!(ended.code == 2 && ended.err.contains("not a regular file"), "{ended:?}");
+    }
 }
 
 /// A client must not be able to block a key in tubes on which it has no right.
