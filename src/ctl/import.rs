@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::prelude::*;
 use super::put::MAX_REPORTS;
 use crate::engine::State;
+use crate::protocol::beanstalk::{read_tags, Extensions, Tagging};
 
 /// The maximum length of a line in bytes, which is enough for a job of 1 GiB in base64 or with escapes.
 const MAX_LINE: u64 = 6 << 30;
@@ -188,7 +189,11 @@ impl Import<'_> {
 
     fn send_full_batch(&mut self) -> Result {
         let Import { link, pipeline, results, .. } = self;
-        pipeline.send_full_batch(link, &mut |note, reply| results.on_reply(note, &reply.line))
+        pipeline.send_full_batch(link, &mut |note, reply| results.on_reply(note, &reply.line))?;
+        match self.results.unsettled.len() < MAX_BATCH / 2 {
+            true => Ok(()),
+            false => self.settle(),
+        }
     }
 
     fn finish(&mut self) -> Result {
@@ -268,11 +273,8 @@ impl Import<'_> {
             return Ok(());
         }
         if is_buried && !self.can_bury()? {
-            self.results.refuse(self.line, "the server does not support reserve-job, so the job cannot be buried");
-            return Ok(());
-        }
-        if job.state == State::Scheduled && !self.abilities()?.has("cron") {
-            self.results.refuse(self.line, "the server does not support schedules");
+            self.results
+                .refuse(self.line, "the server does not support reserve-job or denies it, so the job cannot be buried");
             return Ok(());
         }
         let is_exact = is_buried && self.abilities()?.has("export");
@@ -294,10 +296,25 @@ impl Import<'_> {
             true => Written::default(),
             false => job.tags.write_for(&self.abilities()?, min_ttl),
         };
+        if !self.accepts(&tags, job.state == State::Scheduled) {
+            return Ok(());
+        }
         lost.into_iter().for_each(|key| self.results.lose(key));
         put(self.pipeline.add(Note::Put(self.line, after)), (job.pri, delay, job.ttr), &tags, &job.body);
-        self.send_full_batch()?;
-        self.settle_if_many()
+        self.send_full_batch()
+    }
+
+    /// Refuses a line with invalid tags, because some servers would interpret its body as commands.
+    fn accepts(&mut self, tags: &str, is_schedule: bool) -> bool {
+        let is_valid = match read_tags(tags.as_bytes(), Extensions::ALL) {
+            Tagging::Plain => !is_schedule,
+            Tagging::Tagged(tags) => tags.recurs.is_some() || !is_schedule,
+            Tagging::Malformed | Tagging::Garbage => false,
+        };
+        if !is_valid {
+            self.results.refuse(self.line, "invalid values, or a schedule that the server does not support");
+        }
+        is_valid
     }
 
     fn add_key(&mut self, tube: &str, tags: &JobTags) -> Result {
@@ -306,11 +323,10 @@ impl Import<'_> {
             self.results.lose(KEPT_KEY);
             return Ok(());
         }
-        if self.use_tube(tube)? {
+        if self.accepts(&tags, false) && self.use_tube(tube)? {
             put(self.pipeline.add(Note::Put(self.line, After::Delete)), (u32::MAX, MAX_DELAY, 1), &tags, b"");
-            self.send_full_batch()?;
         }
-        self.settle_if_many()
+        self.send_full_batch()
     }
 
     fn origin(&mut self, name: &str) -> u32 {
@@ -336,13 +352,6 @@ impl Import<'_> {
             self.can_bury = Some(self.link.ask("reserve-job 18446744073709551615")?.line == "NOT_FOUND");
         }
         Ok(self.can_bury == Some(true))
-    }
-
-    fn settle_if_many(&mut self) -> Result {
-        match self.results.unsettled.len() < MAX_BATCH / 2 {
-            true => Ok(()),
-            false => self.settle(),
-        }
     }
 
     fn settle(&mut self) -> Result {

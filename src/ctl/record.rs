@@ -228,7 +228,7 @@ impl JobTags {
         let mut add = |key: &'static str, tag: String, known: bool| if known { tags += &tag } else { lost.push(key) };
         let (number, text) = (|key: &str| self.0.number(key), |key: &str| self.0.text(key));
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
-        let (key, bound) = (self.key(), text("concurrency-key"));
+        let (key, bound, limit) = (self.key(), text("concurrency-key"), text("concurrency-limit"));
         if !key.is_empty() {
             // The other parts of the line are up to 564 bytes long, so a very long key does not fit into the line.
             let known = can.has("idp")
@@ -238,7 +238,7 @@ impl JobTags {
         }
         if !bound.is_empty() {
             let known = can.has("con") && !yaml::is_quoted_name(bound);
-            add("concurrency-key", format!(" con:{bound}{}", suffix(number("concurrency-limit"))), known);
+            add("concurrency-key", [" con:", bound, if limit.is_empty() { "" } else { ":" }, limit].concat(), known);
         }
         let is_plain = text("protocol").is_empty();
         let (tries, delay, fails) = (number("try"), number("backoff"), number("fails"));

@@ -207,6 +207,29 @@ fn invalid_lines_are_reported_and_others_are_imported() {
     });
 }
 
+#[test]
+fn lines_with_invalid_values_are_refused_and_others_are_imported() {
+    let server = Server::beanpole(&[]);
+    let groups: Vec<String> = (0..20).map(|number| format!("g{number}")).collect();
+    let long = "k".repeat(600);
+    let wrong = [
+        r#"{"body":"x","try":999}"#,
+        r#"{"body":"x","try":3,"fails":999}"#,
+        r#"{"body":"x","state":"scheduled","every":0,"idempotency-key":"k"}"#,
+        r#"{"body":"x","concurrency-key":"k","concurrency-limit":0}"#,
+        r#"{"body":"x","group":"g","after-group":"g"}"#,
+        &format!(r#"{{"body":"x","group":"{}"}}"#, groups.join(",")),
+        &format!(r#"{{"body":"x","idempotency-key":"{long}"}}"#),
+        &format!(r#"{{"tube":"t","idempotency-key":"{long}","idempotency-ttl":9}}"#),
+        &format!(r#"{{"body":"x","last-error":"{}"}}"#, "e".repeat(30_000)),
+    ];
+    let lines: String = wrong.iter().map(|line| format!("{line}\n{{\"body\":\"y\"}}\n")).collect();
+    let ended = server.feed(&["import"], lines.as_bytes());
+    let refused = format!("imported {0} jobs, 0 of them buried; {0} lines were refused", wrong.len());
+    assert!(ended.code == 1 && ended.err.contains(&refused), "{}", ended.err);
+    assert_eq!(server.count("default", "ready"), wrong.len() as u64);
+}
+
 /// A line break in a value must not begin another command.
 #[test]
 fn imported_settings_run_no_other_commands() {
@@ -454,7 +477,7 @@ fn unsupported_data_is_reported_and_counted() {
     assert_eq!(ended.code, 1, "{}", ended.err);
     for part in [
         "imported 13 jobs, 2 of them buried; 2 lines were refused",
-        "line 15: the server does not support schedules",
+        "line 15: invalid values, or a schedule that the server does not support",
         "imported 2 pauses, settings of 0 tubes, 0 keys",
         "idempotency-key, 4 times",
         "concurrency-key, 2 times",
