@@ -123,19 +123,17 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
         let command = format!("kick-job {id}");
         match &*link.ask(&command)?.line {
             "KICKED" => Ok("kicked"),
-            "NOT_FOUND" if job_stats(link, id).text("state") == "scheduled" => Err(Problem::refused(format!(
-                "schedule {id} was not run: the last copy, or another job with the same key, is still in the tube"
-            ))),
+            "NOT_FOUND" if visible_stats(link, id).unwrap_or_default().text("state") == "scheduled" => {
+                Err(Problem::refused(format!(
+                    "schedule {id} was not run: the last copy, or another job with the same key, is still in the tube"
+                )))
+            }
             line => Err(refusal(&command, line)),
         }
     })
 }
 
 /// Returns empty statistics if the server does not report any.
-fn job_stats(link: &mut Link, id: u64) -> StatsReply {
-    link.query(&format!("stats-job {id}")).unwrap_or_default().unwrap_or_default()
-}
-
 fn visible_stats(link: &mut Link, id: u64) -> Result<StatsReply> {
     Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default())
 }
@@ -145,7 +143,7 @@ fn reserve_by_id(link: &mut Link, id: u64) -> Result<StatsReply> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
     if reply.number("RESERVED").is_none() {
-        return Err(match job_stats(link, id).text("state") {
+        return Err(match visible_stats(link, id).unwrap_or_default().text("state") {
             "reserved" => Problem::refused(format!("job {id} is reserved by another client; see beanpole revoke")),
             _ => refusal(&command, &reply.line),
         });
@@ -166,7 +164,7 @@ pub fn revoke(call: &Call, out: &mut Out) -> Result<u8> {
     for_each_job(call, out, &mut |link, id| {
         let pri = pri.map_or_else(|| visible_stats(link, id).map(|it| it.number("pri")), |pri| Ok(pri.into()))?;
         let Err(problem) = link.expect(&format!("revoke {id} {pri}"), "REVOKED") else { return Ok("revoked") };
-        Err(match job_stats(link, id).text("state") {
+        Err(match visible_stats(link, id).unwrap_or_default().text("state") {
             "" | "reserved" => problem,
             state => Problem::refused(format!("job {id} is {state}, not reserved")),
         })

@@ -286,7 +286,7 @@ impl Link {
 
 pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     match first_word(&reply.line) {
-        "OK" => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
+        "OK" if !reply.body.is_empty() => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
         "NOT_FOUND" => Ok(None),
         _ => Err(refusal(command, &reply.line)),
     }
@@ -415,7 +415,7 @@ pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
     const BODY: &str = "list-tube-used";
     link.send(format!("put 0 0 1 {} {word}:\r\n{BODY}\r\nno-such-command\r\n", BODY.len()).as_bytes())?;
     let mut replies = 1;
-    while link.reply()?.line != "UNKNOWN_COMMAND" {
+    while replies <= 3 && link.reply()?.line != "UNKNOWN_COMMAND" {
         replies += 1;
     }
     Ok(replies <= 2)

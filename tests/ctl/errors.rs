@@ -82,6 +82,7 @@ fn truncated_and_invalid_replies_are_reported() {
         ("OK 10", &["closed the connection"]),
         ("HTTP/1.1 400 Bad Request\r\n\r\n", &["the server answered HTTP/1.1"]),
         ("OK 4\r\n---\nXX", &["invalid reply; this is not a beanstalk server"]),
+        ("OK 0\r\n\r\n", &["stats: the server answered OK 0"]),
         ("OK many\r\n", &["invalid reply; this is not a beanstalk server"]),
         ("OK 99999999999\r\n", &["invalid reply; this is not a beanstalk server"]),
         ("\u{1b}[2J\r\n", &["\\u{1b}[2J"]),
@@ -97,8 +98,15 @@ fn truncated_and_invalid_replies_are_reported() {
 }
 
 #[test]
+fn a_server_that_sends_too_many_replies_supports_no_tags() {
+    let server = pretender(|_| Some("X\r\nX\r\nX\r\nX\r\n"));
+    let ended = run_command(ctl(&server, &["put", "--unique", "k", "x", "--timeout", "200"]));
+    failed(&ended, 1, &["does not support"]);
+}
+
+#[test]
 fn a_group_is_not_complete_if_its_statistics_are_invalid() {
-    for reply in ["OK 3\r\nabc\r\n", "OK 0\r\n\r\n", "OK 4\r\n---\n\r\n", "OK 16\r\n---\npending: -1\n\r\n"] {
+    for reply in ["OK 3\r\nabc\r\n", "OK 4\r\n---\n\r\n", "OK 16\r\n---\npending: -1\n\r\n"] {
         let server = pretender(move |_| Some(reply));
         let ended = run_command(ctl(&server, &["wait", "--group", "import", "--timeout", "200"]));
         failed(&ended, 1, &["does not contain the number of pending jobs"]);

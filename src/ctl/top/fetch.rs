@@ -166,9 +166,7 @@ impl Fetcher {
 pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> {
     let server = link.stats()?;
     let mut names = link.tubes()?;
-    if !only.is_empty() {
-        names.retain(|name| only.contains(name));
-    }
+    names.retain(|name| only.is_empty() || only.contains(name));
     let from = if *next < names.len() { *next } else { 0 };
     let to = (from + AT_ONCE).min(names.len());
     *next = to;
@@ -189,13 +187,9 @@ fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
         next.push((state, reply.number("FOUND").map(|id| (id, reply.body))));
         Ok(())
     };
-    let mut stats = match of.job {
-        Some(id) => link.query(&format!("stats-job {id}"))?,
-        None => link.query(&format!("stats-tube {}", of.tube))?,
-    };
-    if let Some(stats) = &mut stats {
-        name_holder(link, stats)?;
-    }
+    let command = of.job.map_or_else(|| format!("stats-tube {}", of.tube), |id| format!("stats-job {id}"));
+    let mut stats = link.query(&command)?;
+    stats.iter_mut().try_for_each(|stats| name_holder(link, stats))?;
     match of.job {
         Some(id) => peek(link, "body", &format!("peek {id}"))?,
         // If the tube no longer exists, `use` would create it.

@@ -89,9 +89,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
 
 fn signal_flag(signals: &[i32]) -> std::io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in signals {
-        signal_hook::flag::register(*signal, flag.clone())?;
-    }
+    signals.iter().try_for_each(|signal| signal_hook::flag::register(*signal, flag.clone()).map(drop))?;
     Ok(flag)
 }
 
