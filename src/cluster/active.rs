@@ -88,8 +88,9 @@ impl Active {
                 std::thread::sleep(WATCH);
             }
         })?;
-        let state = self.state.clone();
-        spawn("journal-purge", move || state.keep_small())
+        // Entries that are written before the thread runs must be merged too.
+        let (state, merged) = (self.state.clone(), self.state.shipper.last().0);
+        spawn("journal-purge", move || state.keep_small(merged))
     }
 
     pub fn release(&self) -> io::Result<()> {
@@ -173,10 +174,9 @@ impl ActiveState {
         let _ = self.shipper.local(Position { done, origin, ..Position::default() }.write(&self.shipper.path));
     }
 
-    fn keep_small(&self) {
+    fn keep_small(&self, mut merged: Seq) {
         // `purged` is the first entry that still exists. `saved` is the last saved position and the time of saving.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
-        let mut merged = self.shipper.last().0;
         let (mut compacted, mut is_failing) = (Instant::now(), false);
         while !self.has_ended() {
             std::thread::sleep(SAVE / 4);
