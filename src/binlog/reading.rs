@@ -114,16 +114,14 @@ impl<'a> Reading<'a> {
             };
             // A damaged segment is not truncated, so the whole file counts toward the disk usage.
             let is_damaged = self.journal.segment(link.number).is_some_and(|segment| segment.damaged);
-            if let Some(length) = link.length.filter(|_| is_damaged) {
-                self.journal.found_length(length);
-            }
+            link.length.filter(|_| is_damaged).into_iter().for_each(|length| self.journal.found_length(length));
+            self.report.progress.done += 1;
+            self.report.progress.bytes += link.length.unwrap_or(0);
+            watch(self.report.progress);
             if !goes_on {
                 break;
             }
             self.read = index + 1;
-            self.report.progress.done += 1;
-            self.report.progress.bytes += link.length.unwrap_or(0);
-            watch(self.report.progress);
         }
         self.check_ends();
         Ok(())
@@ -230,11 +228,11 @@ impl<'a> Reading<'a> {
         if short && index + 1 < self.chain.len() && self.is_damage(self.end) {
             let to = link.limit.unwrap_or(end.used);
             self.damage(format!("{name}: bytes {} to {to} are damaged", end.at), true);
-        } else if short {
+        } else if short || !goes_on {
             log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
             return Ok(false);
         }
-        Ok(goes_on)
+        Ok(true)
     }
 
     /// Applies the records of a segment. Returns the end of the records, and `false` if the log also ends there.

@@ -284,6 +284,27 @@ fn damaged() -> (Home, BTreeMap<u64, Vec<u8>>, u64) {
     (home, jobs, victim)
 }
 
+/// Damage in the last few kilobytes cannot be distinguished from an interrupted write, but the log shows where it was.
+#[test]
+fn the_end_of_the_log_is_reported_even_if_records_follow_it() {
+    let home = Home::new();
+    let daemon = home.start(&["-f0"]);
+    let mut client = daemon.client();
+    (0..5).for_each(|count| _ = client.put(format!("body {count}").as_bytes(), 0, 0, 60).unwrap());
+    crash(daemon);
+    let (name, mut bytes) = home.files().into_iter().find(|(name, _)| name.ends_with('1')).expect("a segment");
+    let place = bytes.windows(6).position(|window| window == b"body 2").expect("the body");
+    bytes[place] ^= 1;
+    fs::write(home.path().join(&name), &bytes).unwrap();
+    let checked = run(&["check", home.name()]).out;
+    assert!(checked.contains(&format!("bytes: {}\n", bytes.len())), "{checked}");
+    let daemon = home.start(&["-f0"]);
+    assert_eq!(total(&mut daemon.client()), 2);
+    let log = daemon.log();
+    assert!(log.contains(&format!("{name}: the log ends at byte ")), "{log}");
+    stop(daemon);
+}
+
 #[test]
 fn a_damaged_record_affects_no_other_and_its_segment_is_kept() {
     let (home, jobs, victim) = damaged();
