@@ -60,6 +60,7 @@ enum Change {
     Count(usize, View),
     /// The number of failures, and the outcome of a finished job.
     Outcome(u8, Option<(bool, Vec<u8>)>),
+    Priority(u32),
     Delete,
 }
 
@@ -158,7 +159,8 @@ impl View {
 fn after(job: &Option<View>, change: &Change) -> Option<View> {
     let over = job.as_ref().is_some_and(|job| job.state == 'f');
     match change {
-        Change::Outcome(..) | Change::Count(..) if over => job.clone(),
+        Change::Outcome(..) | Change::Count(..) | Change::Priority(_) if over => job.clone(),
+        Change::Priority(pri) => Some(View { pri: *pri, ..job.clone()? }),
         Change::Put(view) => Some(view.clone()),
         Change::Delete => None,
         Change::Outcome(fails, outcome) => {
@@ -276,6 +278,9 @@ impl Job {
                     push(Change::Count(place, step.clone()), optional);
                 };
                 first.into_iter().for_each(|place| count(place, &mut push));
+                if verdict && view.pri != before.pri {
+                    push(Change::Priority(view.pri), short);
+                }
                 if verdict {
                     // No worker reported this failure: the job failed because its last reservation was lost.
                     let spent = view.fails == before.fails && view.outcome.as_ref().is_some_and(|it| !it.0);

@@ -4,7 +4,7 @@
 
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{
-    Body, ClientId, CompletionPolicy, DedupKey, Engine, Grab, JobId, JobOptions, NewJob, NotCompleted, Outcome,
+    Body, ClientId, CompletionPolicy, DedupKey, Engine, Failed, Grab, JobId, JobOptions, NewJob, NotCompleted, Outcome,
     ReservePolicy, Span, State, Time,
 };
 
@@ -96,6 +96,23 @@ fn done(bytes: &[u8]) -> Outcome {
 fn outcome(engine: &Engine, job: JobId) -> Option<(bool, Vec<u8>)> {
     let job = engine.any_job(job)?;
     engine.outcome(&job).map(|(done, result)| (done, result.to_vec()))
+}
+
+/// The record of the outcome does not contain the priority.
+#[test]
+fn a_failure_stores_the_priority() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4096);
+    let job = life.submit_plainly(b"body", JobOptions { max_fails: 3, ..kept(1) });
+    let client = life.first_client();
+    life.turn(|engine, now| {
+        engine.reserve_job(client, job, now).expect("a ready job");
+        assert_eq!(engine.fail(client, job, 57, b"why", now), Some(Failed::Retried(Span::ZERO)));
+        None
+    });
+    life.save();
+    let engine = life.cut();
+    assert_eq!(engine.any_job(job).map(|job| (job.priority(), job.fails)), Some((57, 1)));
 }
 
 #[test]

@@ -84,12 +84,14 @@ impl Engine {
     pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);
-        self.store.jobs.get_mut(slot).pri = pri;
+        let job = self.store.jobs.get_mut(slot);
+        if std::mem::replace(&mut job.pri, pri) != pri && job.completion == CompletionPolicy::Keep {
+            // The record of the outcome does not contain the priority.
+            self.changed_claimed(Change::Priority(slot), false);
+        }
         let failed = self.fail_try(slot, reason, now).unwrap_or_else(|| self.fail_unbounded(slot, reason, now));
         self.serve_unblocked(now);
-        if let Some(slot) = self.store.jobs.find(id) {
-            self.changed(Change::Promise(slot));
-        }
+        self.store.jobs.find(id).into_iter().for_each(|slot| self.changed(Change::Promise(slot)));
         Some(failed)
     }
 
