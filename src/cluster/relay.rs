@@ -268,8 +268,13 @@ mod tests {
 
     #[test]
     fn a_relay_forwards_clients_to_another_server_of_the_same_port() {
-        let (relay, address) = relay("workq", 9, None);
-        let server = TcpListener::bind(("127.0.0.2", address.port())).expect("a port");
+        let (relay, address, server) = loop {
+            let (relay, address) = relay("workq", 9, None);
+            // Another process may use the port of the second address.
+            if let Ok(server) = TcpListener::bind(("127.0.0.2", address.port())) {
+                break (relay, address, server);
+            }
+        };
         relay.point_to(services("workq", &server));
         let _client = TcpStream::connect(address).expect("a relay");
         server.accept().expect("a client");
