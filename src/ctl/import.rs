@@ -86,8 +86,8 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     each_input(&call.operands, &mut |input| import.read(input))
         .map_err(|problem| Problem::new(problem.code, import.results.after_failure(&problem.text, skip)))?;
     let results = import.results;
-    let after = count(&mut link)?;
     results.report();
+    let after = count(&mut link)?;
     let counts = before.zip(after).filter(|(before, after)| after.wrapping_sub(*before) != results.done);
     if let Some((before, after)) = counts {
         tell(&format!("the server counted {before} jobs before, and {after} now: other clients use it as well"));

@@ -1,9 +1,10 @@
 //! Tests error messages and exit codes of subcommands.
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::daemon::{program, run, run_command, shell, Daemon, Ended};
+use crate::daemon::{program, run, run_command, shell, Daemon, Ended, Folder};
 use crate::support::{ctl, pretender, Server};
 
 /// Checks the exit code, and that the only error line contains all of `words`.
@@ -95,6 +96,24 @@ fn truncated_and_invalid_replies_are_reported() {
     }
     let endless = pretender(|_| Some(Box::leak("x".repeat(1 << 20).into_boxed_str())));
     failed(&run_command(ctl(&endless, &["stats"])), 3, &["invalid reply; this is not a beanstalk server"]);
+}
+
+/// After the last line, the import only compares the counts.
+#[test]
+fn an_import_reports_its_results_even_if_the_server_is_lost_at_the_end() {
+    let folder = Folder::new();
+    let file = folder.file("jobs");
+    std::fs::write(&file, "{\"body\":\"x\"}\n").expect("a file");
+    let is_first = AtomicBool::new(true);
+    let server = pretender(move |line| match line.split(' ').next().unwrap_or_default() {
+        "stats" if is_first.swap(false, Ordering::SeqCst) => Some("OK 11\r\n---\npid: 1\n\r\n"),
+        "stats" => None,
+        "put" => Some("INSERTED 1\r\n"),
+        _ => None,
+    });
+    let ended = run_command(ctl(&server, &["import", file.to_str().expect("a name"), "--timeout", "1"]));
+    let lines = ["imported 1 jobs, 0 of them buried", "no answer within 1 s"];
+    assert!(ended.code == 3 && lines.iter().all(|line| ended.err.contains(line)), "{ended:?}");
 }
 
 #[test]
