@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use beanpole::internals::engine::{Awaited, Body, ClientId, Engine, Limits, NewJob, ReservePolicy, Span, Time};
 use beanpole::Client;
-use daemon::{wait_until, Daemon};
+use daemon::{shell, wait_until, Daemon};
 use nix::time::{clock_gettime, ClockId};
 use wire::{allow_files, at_rest, figure, put, served, stat, Wire};
 
@@ -297,4 +297,28 @@ fn disconnecting_outcome_waiters_costs_the_same_in_any_order() {
     let (first, last) = (leaving(|_| {}), leaving(|clients| clients.reverse()));
     println!("disconnecting {IDLE} clients that wait for one outcome: {first:?} in order, {last:?} in reverse order");
     assert!(last < first * 10 + Duration::from_millis(50));
+}
+
+/// The start counts all descriptors that the server needs, including those that its listeners keep in reserve.
+#[test]
+fn a_server_with_few_descriptors_serves_a_client_or_does_not_start() {
+    let listeners =
+        ["-l", "127.0.0.1", "-p", "0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "--http=127.0.0.1:0"];
+    let mut served = 0;
+    for files in (10..=40).step_by(2) {
+        let command = shell(&format!("ulimit -n {files}; exec \"$0\" \"$@\""), &listeners);
+        let daemon = match Daemon::try_spawn(command) {
+            Ok(daemon) => daemon,
+            Err(log) => {
+                let is_refused =
+                    ["open files are too few", "Too many open files"].iter().any(|text| log.contains(text));
+                assert!(is_refused, "{files} descriptors: {log}");
+                continue;
+            }
+        };
+        let figure = daemon.client().figure("stats", "current-connections");
+        assert_eq!(figure.expect("a reply"), "1", "{files} descriptors: {}", daemon.log());
+        served += 1;
+    }
+    assert!(served > 5, "only {served} servers have started");
 }

@@ -89,10 +89,10 @@ impl Admission {
         Admission { limit, local_limit, address_limit, connections, http, addresses, memory }
     }
 
-    /// Lowers the limits so that at least `spare` descriptors stay free. `open` is the number of open descriptors,
-    /// including those of connections. Returns `false` if no connection would be admitted.
-    pub fn keep_descriptors(&self, open: usize, spare: usize, file_limit: usize) -> bool {
-        let own = open.saturating_sub(self.connections.load(Ordering::Acquire)) + spare;
+    /// Lowers the limits if they exceed the available descriptors. `needed` is the number of open descriptors, with
+    /// those of connections, plus a reserve. Returns `false` if no connection would be admitted.
+    pub fn keep_descriptors(&self, needed: usize, file_limit: usize) -> bool {
+        let own = needed.saturating_sub(self.connections.load(Ordering::Acquire));
         let excess = self.local_limit.saturating_sub(file_limit.saturating_sub(own));
         let is_enough = excess < self.local_limit;
         if is_enough {
@@ -223,11 +223,11 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_to_the_server() {
         let admission = admission(10, None);
-        assert!(admission.keep_descriptors(20, 8, 33));
+        assert!(admission.keep_descriptors(28, 33));
         let far = peer("192.0.2.1");
         assert_eq!(std::iter::from_fn(|| admission.admit(&far, false).ok()).count(), 3);
         assert_eq!(std::iter::from_fn(|| admission.admit(&PeerAddress::UNIX, false).ok()).count(), 2);
-        assert!(!self::admission(10, None).keep_descriptors(20, 8, 28));
+        assert!(!self::admission(10, None).keep_descriptors(28, 28));
     }
 
     /// While the server starts, reconnecting clients already use descriptors.
@@ -235,7 +235,7 @@ mod tests {
     fn early_connections_do_not_lower_the_limit() {
         let admission = admission(10, None);
         (0..4).for_each(|_| admission.admit(&PeerAddress::UNIX, false).expect("a place"));
-        assert!(admission.keep_descriptors(24, 8, 33));
+        assert!(admission.keep_descriptors(32, 33));
         admission.admit(&PeerAddress::UNIX, false).expect("the fifth place");
         assert_eq!(admission.admit(&PeerAddress::UNIX, false), Err(Refusal::Connections));
     }

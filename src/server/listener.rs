@@ -37,9 +37,8 @@ struct Acceptor<'a> {
     logged: [Option<Instant>; Refusal::Memory as usize + 1],
 }
 
-pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
-    let mut acceptor =
-        Acceptor { listener, wire, hub, threads, spare: listener.duplicate().ok(), logged: Default::default() };
+pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads, spare: Option<OwnedFd>) {
+    let mut acceptor = Acceptor { listener, wire, hub, threads, spare, logged: Default::default() };
     let mut short = false;
     loop {
         let accepted = listener.accept();

@@ -266,18 +266,18 @@ impl Server {
         let mut server = Server { hub, places, running, stopper: None };
         server.run().map_err(|error| StartError::settings(format!("cannot start: {error}")))?;
         let limit = system::file_limit();
-        let spare = if server.hub.log.is_some() { LOG_DESCRIPTORS } else { 1 };
-        let mut open = 0;
+        // A thread that waits in accept(2) has reserved a descriptor, which is not open yet.
+        let spare = server.places.len() + if server.hub.log.is_some() { LOG_DESCRIPTORS } else { 1 };
+        let mut needed = 0;
         for _ in 0..COUNTS {
-            open = system::open_files() as usize;
-            if server.hub.admission.keep_descriptors(open, spare, limit) {
+            needed = system::open_files() as usize + spare;
+            if server.hub.admission.keep_descriptors(needed, limit) {
                 return Ok(server);
             }
             thread::sleep(COUNT_AGAIN);
         }
         Err(StartError::settings(format!(
-            "{limit} open files are too few: the server needs {}, and each client needs one (ulimit -n)",
-            open + spare
+            "{limit} open files are too few: the server needs {needed}, and each client needs one (ulimit -n)"
         )))
     }
 

@@ -65,7 +65,8 @@ impl Running {
         let threads = Arc::new(Threads { arrivals, next: AtomicUsize::new(0) });
         for (listener, wire) in &self.listeners {
             let (listener, wire, hub, threads) = (listener.clone(), *wire, self.hub.clone(), threads.clone());
-            let run = move || listener::run(&listener, wire, &hub, &threads);
+            let spare = listener.duplicate().ok(); // before the start counts the open descriptors
+            let run = move || listener::run(&listener, wire, &hub, &threads, spare);
             self.listener_threads.push(spawn("listener".to_owned(), run)?);
         }
         Ok(())
