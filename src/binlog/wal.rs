@@ -67,15 +67,16 @@ impl DiskLatency {
         ((self.clock)().duration_since(self.start).as_nanos() as u64).max(1)
     }
 
-    /// Executes `work`, and includes its duration, divided by `parts`, in the average.
-    fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> R {
+    /// Executes `work`, and includes its duration, divided by `parts`, in the average. Also returns the nanoseconds.
+    fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> (R, u64) {
         let began = self.now();
         self.began.store(began, Ordering::Relaxed);
         let result = work();
         self.began.store(0, Ordering::Relaxed);
-        let average = self.average.load(Ordering::Relaxed) / 8 * 7 + (self.now() - began) / parts / 8;
+        let took = self.now() - began;
+        let average = self.average.load(Ordering::Relaxed) / 8 * 7 + took / parts / 8;
         self.average.store(average, Ordering::Relaxed);
-        result
+        (result, took)
     }
 
     fn hangs_for(&self, length: Duration) -> bool {
@@ -171,7 +172,7 @@ impl Wal {
         let Some(batch) = batch else { return false };
         // `write_promptly` writes at most `LARGE` bytes, so measure the time for this size.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
-        if let Err(error) = self.writes.measure(share, || writer.write(batch)) {
+        if let (Err(error), _) = self.writes.measure(share, || writer.write(batch)) {
             self.fail(access, &error);
             return false;
         }
@@ -202,9 +203,8 @@ impl Wal {
             }
             writer.sync_task()
         };
-        let began = self.syncs.now();
-        let result = self.syncs.measure(1, || task.run());
-        self.sync_times.lock().observe(Span::from_nanos(self.syncs.now() - began));
+        let (result, took) = self.syncs.measure(1, || task.run());
+        self.sync_times.lock().observe(Span::from_nanos(took));
         if let Err(error) = result {
             self.fail(access, &error);
             return false;
