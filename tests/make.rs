@@ -6,15 +6,16 @@
 mod daemon;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use daemon::Folder;
 
+/// Another process writes the script: if this process wrote it, a process that another test starts at this moment would
+/// inherit the open file, and a shell would run the next program in the PATH instead of a script that is still open.
 fn script(path: &Path, text: &str) {
-    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    const WRITE: &str = r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#;
+    assert!(Command::new("/bin/sh").args(["-c", WRITE]).arg(path).arg(text).status().expect("a shell").success());
 }
 
 /// Runs `pkg/toolchain`. `cargo` is the name or path of cargo. In the PATH, the fake programs `tools` precede the real

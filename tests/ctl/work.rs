@@ -317,8 +317,10 @@ fn a_killed_server_loses_no_job() {
 fn a_command_that_disappears_stops_the_worker() {
     let folder = Folder::new();
     let script = folder.file("script");
-    fs::write(&script, "#!/no/such/interpreter\n").expect("a file");
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a file");
+    // If this process wrote the script, a child process of another test could inherit the open file, and an open file
+    // cannot be executed.
+    let write = r#"echo '#!/no/such/interpreter' >"$0" && chmod 755 "$0""#;
+    assert!(Command::new("sh").args(["-c", write]).arg(&script).status().expect("a shell").success());
     let server = Server::beanpole(&[]);
     server.ok(&["put", "job"]);
     let ended = server.run(&["work", "--backoff", "0", "--", script.to_str().expect("a plain path")]);
