@@ -292,10 +292,12 @@ fn jobs_of_truncated_segments_are_rewritten() {
 fn a_replaced_directory_is_filled_if_it_is_empty() {
     let home = Home::new();
     let (daemon, mut client, mut jobs) = fill(&home);
-    let aside = home.beside("aside");
+    let (aside, other) = (home.beside("aside"), home.beside("other"));
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("other"), "").unwrap();
     fs::rename(home.path(), &aside).unwrap();
-    fs::create_dir(home.path()).unwrap();
-    fs::write(home.path().join("other"), "").unwrap();
+    // The server would use the directory if it were empty for a moment.
+    fs::rename(&other, home.path()).unwrap();
     wait_until("the loss is detected", || state(&mut client) == "failing");
     wait_until("the reason is logged", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
