@@ -11,6 +11,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use super::daemon::{command, run_command, wait_until, Daemon, Folder, Signal, PATIENCE};
+use super::own_host;
 
 /// Returns a command that runs the program as gearmand, without a configuration file unless `arguments` name one.
 pub fn gearmand(arguments: &[&str]) -> Command {
@@ -29,9 +30,10 @@ struct Background {
 impl Background {
     fn start(arguments: &[&str]) -> Background {
         let folder = Folder::new();
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let host = own_host();
+        let free = TcpListener::bind((host.as_str(), 0)).and_then(|free| free.local_addr()).expect("a free port");
         let (pid_file, log) = (folder.file("pid"), folder.file("log"));
-        let mut program = gearmand(&["-d", "-L", "127.0.0.1", "-p", &free.port().to_string()]);
+        let mut program = gearmand(&["-d", "-L", &host, "-p", &free.port().to_string()]);
         program.arg("-P").arg(&pid_file).arg("-l").arg(&log).args(arguments);
         let ended = run_command(program);
         assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (0, "", ""), "{}", read(&folder, "log"));
