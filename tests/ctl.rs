@@ -26,7 +26,7 @@ mod support {
     use std::path::Path;
     use std::process::{Command, Stdio};
 
-    use super::daemon::{command, run_command, Daemon, Ended};
+    use super::daemon::{command, run_command, unassigned, Daemon, Ended};
 
     /// Usual paths of the beanstalkd executable.
     const PLACES: [&str; 2] = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"];
@@ -48,7 +48,7 @@ mod support {
                 println!("skipped: beanstalkd is not installed; make compat installs it");
                 return None;
             };
-            let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+            let address = unassigned("127.0.0.1");
             let mut command = Command::new(path);
             command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]).args(arguments).stdin(Stdio::null());
             Some(Server { daemon: Daemon::spawn_at(command, address) })

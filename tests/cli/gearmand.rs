@@ -10,7 +10,7 @@ use std::process::Command;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-use super::daemon::{command, run_command, wait_until, Daemon, Folder, Signal, PATIENCE};
+use super::daemon::{command, run_command, unassigned, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::own_host;
 
 /// Returns a command that runs the program as gearmand, without a configuration file unless `arguments` name one.
@@ -31,7 +31,7 @@ impl Background {
     fn start(arguments: &[&str]) -> Background {
         let folder = Folder::new();
         let host = own_host();
-        let free = TcpListener::bind((host.as_str(), 0)).and_then(|free| free.local_addr()).expect("a free port");
+        let free = unassigned(&host);
         let (pid_file, log) = (folder.file("pid"), folder.file("log"));
         let mut program = gearmand(&["-d", "-L", &host, "-p", &free.port().to_string()]);
         program.arg("-P").arg(&pid_file).arg("-l").arg(&log).args(arguments);

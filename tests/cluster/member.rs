@@ -4,7 +4,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::daemon::{command, wait_until, Daemon, Folder, Signal, PATIENCE};
+use super::daemon::{command, unassigned, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
 
 pub struct Member {
@@ -30,8 +30,7 @@ pub struct Member {
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    let own = Ipv4Addr::new(127, 77, high, low);
-    TcpListener::bind((own, 0)).expect("a port").local_addr().expect("an address")
+    unassigned(&format!("127.77.{high}.{low}"))
 }
 
 impl Member {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::ctl::work::{lines, Running};
-use crate::daemon::{run_command, wait_until, Daemon, Folder, Signal};
+use crate::daemon::{run_command, unassigned, wait_until, Daemon, Folder, Signal};
 use crate::support::{ctl, with_both, Server};
 
 struct Got {
@@ -208,8 +208,7 @@ fn a_busy_endpoint_receives_no_requests() {
 fn waiting_for_an_endpoint_is_no_try() {
     let server = Server::beanpole(&[]);
     server.ok(&["tube", "mail", "try:1"]);
-    // No other test uses this address, so no connection of another test can take the port.
-    let listener = TcpListener::bind(("127.91.0.1", 0)).expect("a port");
+    let listener = TcpListener::bind(unassigned("127.91.0.1")).expect("a port");
     let address = listener.local_addr().expect("an address");
     let mut worker = Running::start(server.command(&["work", "mail", "--url", &format!("http://{address}")]));
     wait_until("the worker waits", || server.figure("stats", "current-waiting") == "1");
@@ -256,8 +255,7 @@ fn the_last_attempt_at_a_busy_endpoint_has_a_reason() {
 #[test]
 fn the_worker_waits_for_an_unreachable_endpoint() {
     with_both(|server| {
-        // No other test uses this address, so no connection of another test can take the port.
-        let listener = TcpListener::bind(("127.91.0.2", 0)).expect("a port");
+        let listener = TcpListener::bind(unassigned("127.91.0.2")).expect("a port");
         let address = listener.local_addr().expect("an address");
         let url = format!("http://{address}");
         let line = ["work", "--retries", "0", "--backoff", "0", "--url", &url];

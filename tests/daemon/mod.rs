@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::fs::File;
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -453,6 +453,15 @@ impl Drop for Folder {
 }
 
 /// Polls until `condition` is true. Panics with the description `what` after [`PATIENCE`].
+/// Returns a free port of `host` below the ports that the kernel assigns. Otherwise, a server that listens on all
+/// addresses, or a connection, could take the port before the test uses it. Each call returns another port.
+pub fn unassigned(host: &str) -> SocketAddr {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let next = || 20_000 + (std::process::id() as usize + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+    let listener = (0..1000).find_map(|_| TcpListener::bind((host, next() as u16)).ok());
+    listener.and_then(|listener| listener.local_addr().ok()).expect("a free port")
+}
+
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
