@@ -67,7 +67,7 @@ impl DiskLatency {
         ((self.clock)().duration_since(self.start).as_nanos() as u64).max(1)
     }
 
-    /// Executes `work`, and includes its duration, divided by `parts`, in the average. Also returns the nanoseconds.
+    /// Executes `work`, and averages its duration divided by `parts`. Also returns the duration in nanoseconds.
     fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> (R, u64) {
         let began = self.now();
         self.began.store(began, Ordering::Relaxed);
