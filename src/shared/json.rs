@@ -48,10 +48,14 @@ fn quote(out: &mut Vec<u8>, text: &[u8]) {
 
 pub fn object(fill: impl FnOnce(&mut Members)) -> String {
     let mut out = Vec::new();
-    let mut members = Members::begin(&mut out);
-    fill(&mut members);
-    members.end();
+    push_object(&mut out, fill);
     String::from_utf8_lossy(&out).into_owned()
+}
+
+pub fn push_object(out: &mut Vec<u8>, fill: impl FnOnce(&mut Members)) {
+    out.push(b'{');
+    fill(&mut Members { out, first: true });
+    out.push(b'}');
 }
 
 pub struct Members<'a> {
@@ -59,12 +63,7 @@ pub struct Members<'a> {
     first: bool,
 }
 
-impl<'a> Members<'a> {
-    pub fn begin(out: &'a mut Vec<u8>) -> Members<'a> {
-        out.push(b'{');
-        Members { out, first: true }
-    }
-
+impl Members<'_> {
     fn key(&mut self, key: &str) {
         if !std::mem::replace(&mut self.first, false) {
             self.out.push(b',');
@@ -97,10 +96,6 @@ impl<'a> Members<'a> {
             Ok(_) => self.text(key, bytes),
             Err(_) => self.raw(&format!("{key}-base64"), &format!("\"{}\"", base64::encode(bytes))),
         }
-    }
-
-    pub fn end(self) {
-        self.out.push(b'}');
     }
 }
 

@@ -13,7 +13,7 @@ use crate::protocol::connections::{offer_clients, Connections, CONNECTION_FIGURE
 use crate::protocol::pages::{show_past, HistoryWalk, Mark, Order, SortedPage};
 use crate::protocol::text::{has_part, whole_number};
 use crate::protocol::{sees, Context, Output};
-use crate::shared::json::Members;
+use crate::shared::json::{self, Members};
 
 #[derive(Default)]
 pub struct JsonList {
@@ -29,9 +29,7 @@ impl JsonList {
         }
         self.count += 1;
         let before = text.len();
-        let mut members = Members::begin(text);
-        fill(&mut members);
-        members.end();
+        json::push_object(text, fill);
         text.len() - before
     }
 

@@ -5,7 +5,7 @@ use crate::access::{Denied, Digest, Need};
 use crate::engine::{beginning, Engine, JobView, Span, State, Time, TubeStats};
 use crate::protocol::beanstalk::{job_figures, tube_settings, tube_times, TUBE_FIGURES};
 use crate::protocol::{FigureValue, Flow, Output};
-use crate::shared::json::Members;
+use crate::shared::json::{self, Members};
 
 pub const JSON: &str = "application/json";
 pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -91,9 +91,7 @@ pub fn bytes(kind: &'static str, bytes: &[u8]) -> HttpBody {
 pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     let mut body = Output::new();
     let text = body.text();
-    let mut members = Members::begin(text);
-    fill(&mut members);
-    members.end();
+    json::push_object(text, fill);
     text.push(b'\n');
     (JSON, body)
 }
