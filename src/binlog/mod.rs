@@ -21,6 +21,7 @@ mod writer;
 
 pub use crate::shared::log_figures::Health;
 pub use backup::back_up;
+pub(crate) use fields::{Field, Fields, Rest};
 pub use import::{is_binlog_file, is_importing};
 pub use journal::{Journal, Required};
 pub use reading::{RecoveryProgress, RecoveryReport};

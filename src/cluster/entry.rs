@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::shared_log::{Entries, Merged, Seq};
+use crate::binlog::{Field, Fields, Rest};
 
 const FORMAT: u8 = 1;
 const HEAD: usize = 2 + 3 * 8;
@@ -38,12 +39,9 @@ pub struct Head {
 
 impl Head {
     pub fn seal(&self, operations: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![FORMAT, self.kind as u8];
-        for number in [self.epoch, self.writer, self.number] {
-            bytes.extend(number.to_le_bytes());
-        }
-        bytes.extend(operations);
-        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        let mut bytes = Vec::with_capacity(HEAD + operations.len() + SUM);
+        (FORMAT, self.kind as u8, self.epoch, self.writer, self.number, Rest(operations)).write(&mut bytes);
+        crc32fast::hash(&bytes).write(&mut bytes);
         bytes
     }
 
@@ -103,15 +101,14 @@ impl<'a> Operation<'a> {
     }
 
     pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {
-        let letter = *take(bytes, 1)?.first()?;
-        let length = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
+        let mut fields = Fields(bytes);
+        let (letter, name, number, length): (u8, &[u8], u64, u32) = fields.read()?;
+        let data = fields.take(length as usize)?;
+        *bytes = fields.0;
         // Subdirectories are allowed, but a path outside the binlog directory could overwrite unrelated files.
         let is_inside = |name: &&str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
         let path = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok().filter(is_inside);
-        let name = path(take(bytes, length.into())?)?;
-        let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
-        let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
-        let data = take(bytes, length as usize)?;
+        let name = path(name)?;
         match letter {
             b'C' => Some(Operation::Create(name, number)),
             b'W' => Some(Operation::Write(name, number, data)),
@@ -125,12 +122,6 @@ impl<'a> Operation<'a> {
             _ => None,
         }
     }
-}
-
-fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (taken, rest) = bytes.split_at_checked(length)?;
-    *bytes = rest;
-    Some(taken)
 }
 
 /// The name prefix of files in the log and its copies that contain a large body until [`Operation::Copy`] copies it.
