@@ -42,7 +42,7 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
     flag("b,backlog", "ARG", "no effect: the system's maximum is used", |it, _| it.ignore("--backlog")),
     flag("d,daemon", "", "run in the background", |it, _| { it.daemon = true; Ok(()) }),
     flag("exceptions", "", "send failure reasons to all clients", |it, _| it.settings.set("exceptions", "")),
-    flag("f,file-descriptors", "ARG", "limit on open files; up to 64 are reserved", file_descriptors),
+    flag("f,file-descriptors", "ARG", "limit on open files; up to 64 are reserved", |it, text| number::<usize>(text, 0, u64::MAX).map(|n| it.settings.config.max_connections = connection_limit(n.min(system::file_limit())))),
     flag("h,help", "", "print this help and exit", |_, _| Ok(())),
     flag("j,job-retries", "ARG", "maximum tries of a job; 0 or -1: no limit (default 0)", |it, text| it.settings.set("job-retries", if text == "-1" { "0" } else { text })),
     flag("job-handle-prefix", "ARG", "prefix of job handles", |it, text| it.settings.set("job-handle-prefix", text)),
@@ -53,7 +53,7 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
     flag("keepalive-count", "ARG", "unanswered probes before a disconnect (default 3)", |it, text| it.keepalive("keepalive-count", text)),
     flag("l,log-file", "ARG", "log to this file, stderr or none; SIGHUP reopens it", log_file),
     flag("L,listen", "ARG", "listen on this address (default 127.0.0.1)", |it, text| { it.hosts.push(text.to_owned()); Ok(()) }),
-    flag("p,port", "ARG", "listen on this port (default 4730)", port),
+    flag("p,port", "ARG", "listen on this port (default 4730)", |it, text| number(text, 0, 65_535).map(|n| it.port = n)),
     flag("P,pid-file", "ARG", "write the process ID to this file", |it, text| { it.pid_file = Some(PathBuf::from(text)); Ok(()) }),
     flag("r,protocol", "ARG", "rejected: only Gearman is supported", |_, text| Err(format!("protocol {text} is not supported, only Gearman"))),
     flag("http-port", "ARG", "no effect", |it, _| it.ignore("--http-port")),
@@ -90,7 +90,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
     }
     let mut gearmand = Gearmand::new();
     if let Some(port) = port {
-        self::port(&mut gearmand, port).map_err(|problem| format!("GEARMAND_PORT: {problem}"))?;
+        gearmand.port = number(port, 0, 65_535).map_err(|problem| format!("GEARMAND_PORT: {problem}"))?;
     }
     let named = given.iter().rfind(|it| it.long == "config-file").map(|it| it.value.as_str());
     for option in read_file(named)? {
@@ -177,16 +177,6 @@ fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
         all.retain(is_local);
     }
     Ok(all.into_iter().map(|ip| Address::Tcp(Some(ip.to_string()), Some(port))).collect())
-}
-
-fn port(it: &mut Gearmand, text: &str) -> Result<(), String> {
-    number(text, 0, 65_535).map(|port| it.port = port)
-}
-
-fn file_descriptors(it: &mut Gearmand, text: &str) -> Result<(), String> {
-    let files = number::<usize>(text, 0, u64::MAX)?;
-    it.settings.config.max_connections = connection_limit(files.min(system::file_limit()));
-    Ok(())
 }
 
 fn log_file(it: &mut Gearmand, text: &str) -> Result<(), String> {

@@ -81,9 +81,10 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("keepalive-interval", "SECONDS", "seconds between unanswered probes (default 10)", |settings, text| number(text, 1, 32_767).map(|n| settings.config.keepalive.interval = n)),
     flag("keepalive-count", "N", "disconnect a peer after N unanswered probes (default 3)", |settings, text| number(text, 1, 127).map(|n| settings.config.keepalive.count = n)),
     flag("b,binlog", "DIR", "store jobs in DIR", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
-    flag("f,sync-interval", "MS", "sync at most MS ms after a write; 0: before each reply (default 50)", sync_interval),
+    flag("f,sync-interval", "MS", "sync at most MS ms after a write; 0: before each reply (default 50)", |settings, text| number(text, 0, 3_600_000).map(|n| settings.config.log.mode = if n == 0 { SyncMode::Always } else { SyncMode::Every(n) })),
     flag("F,no-sync", "", "let the operating system decide when to sync", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
-    flag("s,segment-size", "SIZE", "size of a binlog file in bytes (default 10485760)", segment_size),
+    // Smaller segments would be mostly headers. Larger segments would need too much memory during recovery.
+    flag("s,segment-size", "SIZE", "size of a binlog file in bytes (default 10485760)", |settings, text| size(text).map(|n| settings.config.log.segment_size = n.clamp(4096, 1 << 30))),
     flag("strict", "", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
     flag("c,compact", "", "ignored: the binlog is always compacted", ignored),
     flag("n,no-compact", "", "ignored: the binlog is always compacted", ignored),
@@ -96,10 +97,10 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("http", "=ADDR", "serve metrics and a web page; repeatable (default 127.0.0.1:11380)", |settings, text| optional_address(text).map(|address| settings.config.http.push(address))),
     flag("http-admin", "", "allow changes over HTTP", |settings, _| { settings.config.protocols.http.admin = true; Ok(()) }),
     flag("http-token", "FILE", "require the token in FILE from HTTP clients", |settings, text| { settings.config.http_token = Some(PathBuf::from(text)); Ok(()) }),
-    flag("http-host", "NAME", "additional host name of the HTTP server; repeatable", http_host),
+    flag("http-host", "NAME", "additional host name of the HTTP server; repeatable", |settings, text| { settings.config.protocols.http.hosts.push(host_name(text)?); Ok(()) }),
     flag("metrics-tubes", "N", "export metrics for at most N tubes (default 1000)", |settings, text| number(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
     flag("job-retries", "N", "tries of Gearman jobs that lose workers; 0: no limit (default 0)", |settings, text| number(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
-    flag("job-handle-prefix", "TEXT", "prefix of Gearman job handles (default: H: and the host name)", handle_prefix),
+    flag("job-handle-prefix", "TEXT", "prefix of Gearman job handles (default: H: and the host name)", |settings, text| { settings.config.handle_prefix = Some(handle_prefix(text)?); Ok(()) }),
     flag("timeout-unit", "UNIT", "unit of Gearman's CAN_DO_TIMEOUT, ms or s (default ms)", |settings, text| choice("unit", ["s", "ms"], text).map(|it| settings.config.protocols.timeouts_in_seconds = it)),
     flag("worker-wakeup", "N", "sleeping Gearman workers to wake for each job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n)),
     flag("lease-limit", "SECONDS", "longest Workq lease of a job without a time to run (default 3600)", |settings, text| number(text, 1, 86_400).map(|n| settings.config.lease_limit = n)),
@@ -338,17 +339,14 @@ pub fn host_and_port(host: &str, port: u16) -> String {
     format!("{open}{host}{close}:{port}")
 }
 
-fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let name = checked(text, is_plain(text), || format!("invalid name: {text}; must be a host name without a port"))?;
-    settings.config.protocols.http.hosts.push(name);
-    Ok(())
+fn host_name(text: &str) -> Result<String, String> {
+    checked(text, is_plain(text), || format!("invalid name: {text}; must be a host name without a port"))
 }
 
-fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
+fn handle_prefix(text: &str) -> Result<String, String> {
     let is_valid = (1..=MAX_HANDLE_PREFIX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     let invalid = || format!("invalid prefix: {text}; must be 1 to {MAX_HANDLE_PREFIX} printable ASCII characters");
-    settings.config.handle_prefix = Some(checked(text, is_valid, invalid)?);
-    Ok(())
+    checked(text, is_valid, invalid)
 }
 
 /// Returns `true` for `first` and `false` for `second`. For any other string, the error contains `what`.
@@ -411,20 +409,6 @@ fn max_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
 fn socket_mode(settings: &mut Settings, text: &str) -> Result<(), String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
     settings.config.socket_mode = mode.ok_or_else(|| format!("invalid mode: {text}; must be octal, 0 to 777"))?;
-    Ok(())
-}
-
-fn sync_interval(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.config.log.mode = match number(text, 0, 3_600_000)? {
-        0 => SyncMode::Always,
-        millis => SyncMode::Every(millis),
-    };
-    Ok(())
-}
-
-fn segment_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    // Smaller segments would be mostly headers. Larger segments would need too much memory during recovery.
-    settings.config.log.segment_size = size(text)?.clamp(4096, 1 << 30);
     Ok(())
 }
 
