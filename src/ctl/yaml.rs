@@ -71,9 +71,8 @@ impl StatsReply {
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
                 _ if is_quoted(key) => json.bytes(key, &name_bytes(value)),
-                _ if is_text => json.text(key, value.as_bytes()),
-                "true" | "false" => json.raw(key, value),
-                _ if is_number(value) => json.raw(key, value),
+                "true" | "false" if !is_text => json.raw(key, value),
+                _ if !is_text && is_number(value) => json.raw(key, value),
                 _ => json.text(key, value.as_bytes()),
             }
         }

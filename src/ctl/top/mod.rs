@@ -208,14 +208,10 @@ impl Top {
 
     fn scroll(&mut self) {
         let rows = self.model.keys().len();
-        let visible_rows = self.visible_rows();
+        let visible_rows = screen::capacity(&self.model, self.view.size);
         let view = &mut self.view;
         view.selected = view.selected.min(rows.saturating_sub(1));
         view.first = view.first.min(view.selected).max((view.selected + 1).saturating_sub(visible_rows));
-    }
-
-    fn visible_rows(&self) -> usize {
-        screen::capacity(&self.model, self.view.size)
     }
 
     fn handle_key(&mut self, key: Key) {
@@ -227,7 +223,7 @@ impl Top {
             return;
         }
         let selected = self.view.selected;
-        let page = self.visible_rows();
+        let page = screen::capacity(&self.model, self.view.size);
         let moves = [Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::End, Key::Enter];
         self.has_chosen |= moves.contains(&key) || matches!(key, Key::Char('j' | 'k' | 'K' | 'p'));
         if let Some(detail) = &self.view.detail {

@@ -155,7 +155,7 @@ table! {
     Fail(Need::TAKE_JOB, ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| Ok(Command::Complete(line.id()?, false))),
     Delete(Need::ADMIN_JOB, ("delete", ""), "<id>", (1, 1, 0), None, |line| line.id().map(Command::Delete)),
     InspectServer(Need::LOOK_ANY, ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Command::InspectServer)),
-    InspectQueues(Need::LOOK_ANY, ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues),
+    InspectQueues(Need::LOOK_ANY, ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, |line| Ok(Command::InspectQueues(NamePage::new(fields::offset(line.argument(0))? as usize, fields::limit(line.argument(1))?).into()))),
     InspectQueue(Need::LOOK_NAMED, ("inspect", "queue"), "<name>", (1, 1, 0), None, |line| Ok(Command::InspectQueue(fields::name(line.argument(0))?.into()))),
     InspectJobs(Need::LOOK_NAMED, ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Ready)),
     InspectScheduledJobs(Need::LOOK_NAMED, ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Delayed)),
@@ -279,11 +279,6 @@ fn lease(line: &Line) -> Result<Command, Words> {
         names.extend_from_slice(fields::name(word)?);
     }
     Ok(Command::Lease(WantedTubes::new(names.into()), wait))
-}
-
-fn inspect_queues(line: &Line) -> Result<Command, Words> {
-    let [offset, limit] = line.take();
-    Ok(Command::InspectQueues(NamePage::new(fields::offset(offset)? as usize, fields::limit(limit)?).into()))
 }
 
 fn inspect_jobs(line: &Line, state: State) -> Result<Command, Words> {
