@@ -132,9 +132,7 @@ fn parse_line(
         own.insert(credential.clone());
         entry.credentials.push(credential);
     }
-    for word in &rest[credentials..] {
-        rights(*word, &mut entry.rights)?;
-    }
+    rest[credentials..].iter().try_for_each(|word| rights(*word, &mut entry.rights))?;
     if rest.len() == credentials {
         return Err((end, format!("missing right; must be {RIGHTS}")));
     }

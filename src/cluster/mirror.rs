@@ -228,9 +228,8 @@ impl Mirror {
         self.position.write(&self.folder)?;
         if std::mem::take(&mut self.has_stages) {
             let is_unused = |name: &String| name.starts_with(STAGE) && !self.position.created.contains_key(name);
-            for name in files(&self.folder)?.into_iter().filter(is_unused) {
-                allow_missing(fs::remove_file(self.folder.join(name)))?;
-            }
+            let mut unused = files(&self.folder)?.into_iter().filter(is_unused);
+            unused.try_for_each(|name| allow_missing(fs::remove_file(self.folder.join(name))))?;
         }
         Ok(())
     }
@@ -262,9 +261,7 @@ pub fn restore_aside(folder: &Path) -> io::Result<()> {
             return Err(io::Error::other("the copy of the journal is incomplete; use the copy of another server"));
         }
         log::warn!("{}: the new copy of the journal is incomplete; using the old one", folder.display());
-        for name in binlog_files(folder)? {
-            fs::remove_file(folder.join(name))?;
-        }
+        binlog_files(folder)?.iter().try_for_each(|name| fs::remove_file(folder.join(name)))?;
         // A repetition after an interruption must not delete files that were already moved back.
         fs::rename(folder.join(ASIDE), folder.join(MOVING))?;
     }
@@ -286,9 +283,7 @@ pub fn mark_incomplete(folder: &Path) -> io::Result<()> {
 fn settle(folder: &Path) -> io::Result<()> {
     let moving = folder.join(MOVING);
     if moving.exists() {
-        for name in files(&moving)? {
-            fs::rename(moving.join(&name), folder.join(&name))?;
-        }
+        files(&moving)?.iter().try_for_each(|name| fs::rename(moving.join(name), folder.join(name)))?;
         File::open(folder)?.sync_all()?;
         fs::remove_dir(moving)?;
     }
@@ -309,9 +304,7 @@ pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     known.retain(|name| [POSITION, ACTIVE, INCOMPLETE, STAGE].iter().any(|known| name.starts_with(known)));
     if !known.is_empty() {
         log::info!("{}: using this binlog without the journal", folder.display());
-        for name in known {
-            fs::remove_file(folder.join(name))?;
-        }
+        known.iter().try_for_each(|name| fs::remove_file(folder.join(name)))?;
         File::open(folder)?.sync_all()?;
     }
     Ok(())
@@ -320,9 +313,8 @@ pub fn leave_cluster(folder: &Path) -> io::Result<()> {
 /// Saves the position at a clean shutdown, when the shared log contains all changes up to the entry `done`.
 pub fn save_end(folder: &Path, done: Seq, origin: Origin, files: (BTreeMap<String, Seq>, Checksums)) -> io::Result<()> {
     let (created, mut checksums) = files;
-    for name in created.keys() {
-        allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;
-    }
+    let sync = |name: &String| allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()));
+    created.keys().try_for_each(sync)?;
     checksums.complete(folder);
     Position { done, origin, created, checksums }.write(folder)?;
     allow_missing(fs::remove_file(folder.join(ACTIVE)))?;

@@ -124,9 +124,7 @@ impl Export<'_> {
         if expired > 0 {
             tell(&format!("omitted {expired} jobs whose time to live has expired"));
         }
-        for problem in &found.report.problems {
-            tell(&format!("damaged: {problem}"));
-        }
+        found.report.problems.iter().for_each(|problem| tell(&format!("damaged: {problem}")));
         let finished = engine.jobs().filter(|job| job.state() == State::Finished).count();
         if finished > 0 {
             tell(&format!("omitted {finished} outcomes of finished jobs"));

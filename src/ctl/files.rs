@@ -75,9 +75,8 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result {
         out.line(&format!("  {quote}{name}{quote}: {{{}}}", counts.collect::<Vec<_>>().join(", ")))?;
     }
     out.line(&format!("damage:{}", if found.report.problems.is_empty() { " []" } else { "" }))?;
-    for problem in &found.report.problems {
-        out.line(&format!("  - \"{}\"", problem.escape_debug()))?;
-    }
+    let mut problems = found.report.problems.iter().map(|problem| problem.escape_debug());
+    problems.try_for_each(|problem| out.line(&format!("  - \"{problem}\"")))?;
     out.flush()
 }
 

@@ -221,9 +221,7 @@ impl Link {
 
     /// Watches only `tubes`, or only `default` if `tubes` is empty.
     pub fn watch(&mut self, tubes: &[String]) -> Result {
-        for name in tubes {
-            self.expect(&format!("watch {name}"), "WATCHING")?;
-        }
+        tubes.iter().try_for_each(|name| self.expect(&format!("watch {name}"), "WATCHING").map(drop))?;
         if !tubes.is_empty() && !tubes.contains(&"default".to_owned()) {
             self.expect("ignore default", "WATCHING")?;
         }

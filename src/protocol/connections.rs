@@ -196,9 +196,7 @@ impl<'a> Connections<'a> {
     pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
         use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);
-        for (key, figure) in &CONNECTION_FIGURES[..5] {
-            show(key, Number(figure(it, self.now)));
-        }
+        CONNECTION_FIGURES[..5].iter().for_each(|(key, figure)| show(key, Number(figure(it, self.now))));
         show("protocol", Word(self.wire(it).name().as_bytes()));
         let name = info.map(|info| &*info.name).filter(|name| !name.is_empty() && *name != b"-");
         show_optional("client", name.map(Text), &mut show);

@@ -542,9 +542,7 @@ fn recover(log: Arc<dyn Storage>, config: &Config, engine: &mut Engine, now: Tim
         }
     };
     let opened = binlog::open(log, config.log, engine, now, &mut watch)?;
-    for problem in &opened.report.problems {
-        log::warn!("binlog: {problem}");
-    }
+    opened.report.problems.iter().for_each(|problem| log::warn!("binlog: {problem}"));
     if let Some(count) = opened.report.imported {
         log::info!("binlog: {count} jobs were imported from beanstalkd; its files are kept in the folder beanstalkd");
     }

@@ -100,9 +100,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
     if has("listen") {
         gearmand.hosts.clear();
     }
-    for option in &given {
-        gearmand.apply(option)?;
-    }
+    given.iter().try_for_each(|option| gearmand.apply(option))?;
     gearmand.finish()?;
     Ok(if has("check-args") { GearmandAction::Checked } else { GearmandAction::Run(Box::new(gearmand)) })
 }

@@ -145,9 +145,7 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
         None => {}
     }
     let mut settings = Settings::default();
-    for given in &given {
-        settings.set(given.long, &given.value)?;
-    }
+    given.iter().try_for_each(|given| settings.set(given.long, &given.value))?;
     finish(&mut settings)?;
     Ok(Action::Run(Box::new(settings)))
 }
