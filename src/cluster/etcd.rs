@@ -101,27 +101,6 @@ impl Etcd {
         self.gateways.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.gateways[0].lock())
     }
 
-    /// Returns the response to the operations `then`, or `None` if a comparison is false.
-    fn transact(
-        &self,
-        mut gateway: MutexGuard<Gateway>,
-        compare: &[String],
-        then: &[String],
-    ) -> Result<Option<Vec<u8>>, Fail> {
-        let body = format!(r#"{{"compare":[{}],"success":[{}]}}"#, compare.join(","), then.join(","));
-        let response = gateway.request("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
-        if response.status != 200 {
-            return Err(refusal(&response.body));
-        }
-        // etcd's gateway omits JSON members whose value is `false`.
-        let succeeded = Document::read(&response.body).get("succeeded").is_true();
-        Ok(succeeded.then_some(response.body))
-    }
-
-    fn execute(&self, gateway: MutexGuard<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
-        Ok(self.transact(gateway, &[], then).map_err(error_of)?.unwrap_or_default())
-    }
-
     fn get(&self, name: &str) -> String {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
     }
@@ -141,7 +120,7 @@ impl Etcd {
     fn read_range(&self, from: Seq, end: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
         let (key, last) = (self.entry_key(from), self.entry_key(end));
         let range = format!(r#"{{"request_range":{{"key":"{key}","range_end":"{last}","limit":"{limit}"}}}}"#);
-        let response = self.execute(self.any(), &[range, self.get("epoch"), self.get("beat"), self.get("wanted")])?;
+        let response = execute(self.any(), &[range, self.get("epoch"), self.get("beat"), self.get("wanted")])?;
         let document = Document::read(&response);
         let entries = pairs(&document, 0).elements().map(|pair| Ok((seq_of(&pair)?, pair.get("value").bytes())));
         let entries = entries.collect::<io::Result<Entries>>()?;
@@ -172,6 +151,22 @@ impl Etcd {
         }
         Ok(())
     }
+}
+
+/// Returns the response to the operations `then`, or `None` if a comparison is false.
+fn transact(mut gateway: MutexGuard<Gateway>, compare: &[String], then: &[String]) -> Result<Option<Vec<u8>>, Fail> {
+    let body = format!(r#"{{"compare":[{}],"success":[{}]}}"#, compare.join(","), then.join(","));
+    let response = gateway.request("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
+    if response.status != 200 {
+        return Err(refusal(&response.body));
+    }
+    // etcd's gateway omits JSON members whose value is `false`.
+    let succeeded = Document::read(&response.body).get("succeeded").is_true();
+    Ok(succeeded.then_some(response.body))
+}
+
+fn execute(gateway: MutexGuard<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
+    Ok(transact(gateway, &[], then).map_err(error_of)?.unwrap_or_default())
 }
 
 fn pairs<'d>(response: &'d Document, operation: usize) -> Part<'d> {
@@ -223,13 +218,13 @@ impl SharedLog for Etcd {
         note.clone_into(&mut self.note.lock());
         let wanted = self.delete(&self.key("wanted"), "");
         let then = [self.put(&self.key("epoch"), note), self.put(&self.entry_key(after + 1), entry), wanted];
-        self.transact(self.any(), &compare, &then)?.map(|_| known + 1).ok_or(Fail::Conflict)
+        transact(self.any(), &compare, &then)?.map(|_| known + 1).ok_or(Fail::Conflict)
     }
 
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail> {
         let compare = [self.is_epoch(epoch), self.exists(after), self.is_free(after + 1)];
         let then = [self.put(&self.entry_key(after + 1), entry)];
-        self.transact(self.any(), &compare, &then)?.map(drop).ok_or(Fail::Conflict)
+        transact(self.any(), &compare, &then)?.map(drop).ok_or(Fail::Conflict)
     }
 
     fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
@@ -263,18 +258,18 @@ impl SharedLog for Etcd {
     fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
         let compare = [self.is_epoch(epoch), self.is_own()];
         let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), self.get("wanted")];
-        let response = self.transact(self.renewals[connection].lock(), &compare, &then)?.ok_or(Fail::Fenced)?;
+        let response = transact(self.renewals[connection].lock(), &compare, &then)?.ok_or(Fail::Fenced)?;
         Ok(pairs(&Document::read(&response), 1).at(0).get("value").bytes())
     }
 
     fn request_switch(&self, node: &[u8]) -> io::Result<()> {
-        self.execute(self.any(), &[self.put(&self.key("wanted"), node)]).map(drop)
+        execute(self.any(), &[self.put(&self.key("wanted"), node)]).map(drop)
     }
 
     fn publish(&self, node: &str, state: &str) -> io::Result<String> {
         let name = format!("nodes/{node}");
         let then = [self.get(&name), self.put(&self.key(&name), state.as_bytes())];
-        let response = self.execute(self.spare.lock(), &then)?;
+        let response = execute(self.spare.lock(), &then)?;
         let before = pairs(&Document::read(&response), 0).at(0).get("value").bytes();
         Ok(String::from_utf8_lossy(&before).into_owned())
     }
@@ -291,7 +286,7 @@ impl SharedLog for Etcd {
     }
 
     fn retire(&self, node: &str) -> io::Result<()> {
-        self.execute(self.spare.lock(), &[self.delete(&self.key(&format!("nodes/{node}")), "")]).map(drop)
+        execute(self.spare.lock(), &[self.delete(&self.key(&format!("nodes/{node}")), "")]).map(drop)
     }
 
     fn purge(&self, below: Seq) -> io::Result<()> {
@@ -301,7 +296,7 @@ impl SharedLog for Etcd {
         let first = Document::read(&response.body).get("kvs").elements().next().map(|pair| seq_of(&pair));
         for from in (first.unwrap_or(Ok(below))?..below).step_by(BATCH) {
             let (from, end) = (self.entry_key(from), self.entry_key(below.min(from + BATCH as Seq)));
-            let done = self.transact(self.spare.lock(), &[self.is_own()], &[self.delete(&from, &end)]);
+            let done = transact(self.spare.lock(), &[self.is_own()], &[self.delete(&from, &end)]);
             done.map_err(error_of)?.ok_or_else(|| error_of(Fail::Fenced))?;
         }
         Ok(())
@@ -311,7 +306,7 @@ impl SharedLog for Etcd {
         let (first, last) = (self.entry_key(merged.first), self.entry_key(merged.last));
         let compare = [self.is_epoch(epoch), self.is_own(), self.exists(merged.last)];
         let then = [self.put(&last, &merged.entry), self.delete(&first, &last)];
-        self.transact(self.spare.lock(), &compare, &then)?.map(drop).ok_or(Fail::Conflict)
+        transact(self.spare.lock(), &compare, &then)?.map(drop).ok_or(Fail::Conflict)
     }
 
     fn space(&self) -> io::Result<SharedSpace> {
