@@ -118,11 +118,12 @@ fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, 
     if access.watched_are_checked {
         return Some(Ok(()));
     }
-    let mut denied = Ok(());
-    let progress = engine.walk_watched(client, from, |tube| {
+    let (mut denied, mut next) = (Ok(()), *from as u32);
+    let progress = engine.walk_watched(client, &mut next, |tube| {
         denied = denied.and(access.check(need, Some(tube)));
         0
     });
+    *from = next as usize;
     if denied.is_ok() && progress == Progress::More {
         return None;
     }

@@ -202,22 +202,14 @@ impl Engine {
     }
 
     /// Skips the first `from` tubes. The order is reversed for [`ReservePolicy::Notified`].
-    pub fn walk_watched(
-        &mut self,
-        client: ClientId,
-        from: &mut usize,
-        mut each: impl FnMut(&[u8]) -> usize,
-    ) -> Progress {
+    pub fn walk_watched(&mut self, client: ClientId, from: &mut u32, mut each: impl FnMut(&[u8]) -> usize) -> Progress {
         let count = self.clients[client].watched.len();
-        let mut number = *from as u32;
-        let progress = self.walk(&mut number, count as u32, |engine, number| {
+        self.walk(from, count as u32, |engine, number| {
             let ClientState { reserve_policy, watched, .. } = &engine.clients[client];
             let is_backwards = *reserve_policy == ReservePolicy::Notified;
             let watch = watched[if is_backwards { count - 1 - number as usize } else { number as usize }];
             1 + each(&engine.tubes.get(engine.clients.watches.get(watch).tube).name) as u64 / 64
-        });
-        *from = number as usize;
-        progress
+        })
     }
 
     /// Returns a page of a tube's jobs, except for ready jobs that are too large for a lease.

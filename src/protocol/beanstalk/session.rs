@@ -157,9 +157,7 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
             Progress::Done
         }
         Long::ListTubesWatched(list) => {
-            let mut from = list.from as usize;
-            let progress = engine.walk_watched(client, &mut from, |name| yaml::item(&mut list.text, name));
-            list.from = from as u32;
+            let progress = engine.walk_watched(client, &mut list.from, |name| yaml::item(&mut list.text, name));
             list.send(progress, context, out)
         }
         Long::ListKeys(list) => list_keys(list, context, out),

@@ -14,7 +14,7 @@ pub struct Cursor {
     /// The next connection, job or tube.
     next: u32,
     /// The connection whose line is incomplete, and the number of functions already written to the line.
-    functions: Option<(Handle<ClientId>, usize)>,
+    functions: Option<(Handle<ClientId>, u32)>,
 }
 
 pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
