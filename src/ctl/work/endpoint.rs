@@ -85,6 +85,33 @@ impl Endpoint {
             env!("CARGO_PKG_VERSION")
         )
     }
+
+    /// Sends a request. If the server has closed a reused connection without a response, retries over a new connection.
+    fn send(&self, head: &str, body: &[u8], spare: Option<Spare>, end: Instant, control: &Mutex<Control>) -> Answer {
+        // Common servers close idle connections after 2 seconds or more.
+        let is_usable = |(stream, since): &Spare| since.elapsed() < Duration::from_secs(1) && !stream.has_input();
+        let mut kept = spare.filter(is_usable).map(|(stream, _)| stream);
+        loop {
+            let is_kept = kept.is_some();
+            let stream = match kept.take().map_or_else(|| self.connect(end), Ok) {
+                Ok(stream) => stream,
+                Err(error) => return (Outcome::Unreachable(plain(&error)), Vec::new(), None),
+            };
+            {
+                let mut control = control.lock();
+                control.closer = stream.closer().ok();
+                if control.is_aborted {
+                    return (Outcome::Stopped, Vec::new(), None);
+                }
+            }
+            let mut exchange = Exchange::new(stream, end);
+            match exchange.run(head, body, Keep::Start(KEPT)) {
+                Ok(response) => return (meaning(&response), response.body, exchange.into_stream()),
+                Err(error) if is_kept && !exchange.has_begun && error.kind() != ErrorKind::TimedOut => {}
+                Err(error) => return (Outcome::Failed(words(&error)), Vec::new(), None),
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -117,7 +144,7 @@ impl Delivery {
         let (head, own_control) = (endpoint.head(job, body.len()), control.clone());
         std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
             // Wait one second longer than the worker thread, which should be the first to detect a timeout.
-            let _ = sender.send(send(&endpoint, &head, &body, spare, (end + Duration::from_secs(1), &own_control)));
+            let _ = sender.send(endpoint.send(&head, &body, spare, end + Duration::from_secs(1), &own_control));
             ended();
         })?;
         Ok(Delivery { answers, control, body: Vec::new(), spare: None })
@@ -148,39 +175,6 @@ impl Attempt for Delivery {
 
     fn spare(&mut self) -> Option<Spare> {
         self.spare.take()
-    }
-}
-
-/// Sends a request. If the server has closed a reused connection without a response, retries over a new connection.
-fn send(
-    endpoint: &Endpoint,
-    head: &str,
-    body: &[u8],
-    spare: Option<Spare>,
-    (end, control): (Instant, &Mutex<Control>),
-) -> Answer {
-    // Common servers close idle connections after 2 seconds or more.
-    let is_usable = |(stream, since): &Spare| since.elapsed() < Duration::from_secs(1) && !stream.has_input();
-    let mut kept = spare.filter(is_usable).map(|(stream, _)| stream);
-    loop {
-        let is_kept = kept.is_some();
-        let stream = match kept.take().map_or_else(|| endpoint.connect(end), Ok) {
-            Ok(stream) => stream,
-            Err(error) => return (Outcome::Unreachable(plain(&error)), Vec::new(), None),
-        };
-        {
-            let mut control = control.lock();
-            control.closer = stream.closer().ok();
-            if control.is_aborted {
-                return (Outcome::Stopped, Vec::new(), None);
-            }
-        }
-        let mut exchange = Exchange::new(stream, end);
-        match exchange.run(head, body, Keep::Start(KEPT)) {
-            Ok(response) => return (meaning(&response), response.body, exchange.into_stream()),
-            Err(error) if is_kept && !exchange.has_begun && error.kind() != ErrorKind::TimedOut => {}
-            Err(error) => return (Outcome::Failed(words(&error)), Vec::new(), None),
-        }
     }
 }
 

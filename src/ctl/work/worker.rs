@@ -173,9 +173,7 @@ impl Worker {
                     Err(problem) => connection = Err(problem),
                 }
             }
-            if connection.is_ok() {
-                connection = self.report_outcome(job, &outcome, reason.as_deref());
-            }
+            let connection = connection.and_then(|()| self.report_outcome(job, &outcome, reason.as_deref()));
             let is_lost = |problem: &Problem| problem.text.ends_with("its state does not allow this");
             let verdict = match &connection {
                 Ok(verdict) => verdict.as_str(),
@@ -205,8 +203,8 @@ impl Worker {
         tell(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
     }
 
-    fn touch(&mut self, job: &Task) -> Result<String> {
-        self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new())
+    fn touch(&mut self, job: &Task) -> Result {
+        self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(drop)
     }
 
     fn keep(&mut self, job: &Task, seconds: u64) -> Result<bool> {
@@ -223,14 +221,9 @@ impl Worker {
     }
 
     /// Touches the job until the attempt ends. `limit` is in seconds. A failed touch can mean a lost reservation.
-    fn await_outcome(
-        &mut self,
-        attempt: &mut dyn Attempt,
-        job: &Task,
-        limit: Option<u64>,
-    ) -> (Outcome, Result<String>) {
+    fn await_outcome(&mut self, attempt: &mut dyn Attempt, job: &Task, limit: Option<u64>) -> (Outcome, Result) {
         let begun = Instant::now();
-        let mut held = Ok(String::new());
+        let mut held = Ok(());
         let mut touch = begun + job.pace();
         let end = limit.map(|seconds| begun + Duration::from_secs(seconds));
         let mut aborted = None;
