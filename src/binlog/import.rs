@@ -75,47 +75,46 @@ type Identity = (u64, i64, i32);
 #[derive(Debug, Default)]
 pub struct Importer {
     jobs: BTreeMap<Identity, ImportedJob>,
-    last_id: u64,
     records: u64,
-    problems: Vec<String>,
-    skipped: u64,
+    /// Receives the jobs at the end.
+    imported: Imported,
 }
 
 impl Importer {
     /// Files must be read in ascending order of their numbers.
     pub fn file(&mut self, name: &str, bytes: &[u8]) {
-        self.last_id = beanstalkd::read(bytes, self.last_id, |at, found| {
+        self.imported.last_id = beanstalkd::read(bytes, self.imported.last_id, |at, found| {
             if let Err(what) = found.and_then(|record| self.take(record)) {
                 self.problem(format!("{name}:{at}: {what}"));
             }
         });
     }
 
-    pub fn finish(mut self) -> Imported {
-        let omitted = self.skipped - self.problems.len() as u64;
+    pub fn finish(self) -> Imported {
+        let (mut imported, mut again) = (self.imported, Vec::new());
+        let omitted = imported.skipped - imported.problems.len() as u64;
         if omitted > 0 {
-            self.problems.push(format!("and {omitted} problems more"));
+            imported.problems.push(format!("and {omitted} problems more"));
         }
-        let (mut jobs, mut again) = (Vec::new(), Vec::new());
         let mut all = self.jobs.into_values().peekable();
         // Of several jobs with the same ID, the newest keeps the ID, because clients may still refer to that job.
         while let Some(job) = all.next() {
             let is_last = all.peek().is_none_or(|next| next.job.id != job.job.id);
-            if is_last { &mut jobs } else { &mut again }.push(job);
+            if is_last { &mut imported.jobs } else { &mut again }.push(job);
         }
-        let renumbered = again.len();
+        imported.renumbered = again.len();
         for mut job in again {
-            self.last_id += 1;
-            job.job.id = self.last_id;
-            jobs.push(job);
+            imported.last_id += 1;
+            job.job.id = imported.last_id;
+            imported.jobs.push(job);
         }
-        Imported { jobs, last_id: self.last_id, renumbered, problems: self.problems, skipped: self.skipped }
+        imported
     }
 
     fn problem(&mut self, line: String) {
-        self.skipped += 1;
-        if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(line);
+        self.imported.skipped += 1;
+        if self.imported.problems.len() < MAX_PROBLEMS {
+            self.imported.problems.push(line);
         }
     }
 
