@@ -57,7 +57,7 @@ type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("l,listen", "ADDR", "listen on ADDR[:PORT] or unix:PATH; repeatable (default 127.0.0.1)", listen),
     flag("p,port", "PORT", "TCP port; 0: any free port (default 11300)", port),
-    flag("socket-mode", "MODE", "octal mode of Unix sockets (default 666)", socket_mode),
+    flag("socket-mode", "MODE", "octal mode of Unix sockets (default 666)", |settings, text| { settings.config.socket_mode = socket_mode(text)?; Ok(()) }),
     flag("u,user", "USER", "run as USER, a name, UID or UID:GID, after binding the addresses", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     flag("access", "FILE", "accept only the clients listed in FILE; SIGHUP reloads it", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
     flag("tls-cert", "FILE", "certificate chain of tls: addresses; SIGHUP reloads it", |settings, path| tls(settings).map(|files| files.certificate = PathBuf::from(path))),
@@ -70,7 +70,7 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("t,threads", "N", "number of worker threads (default: half the CPUs, 1 to 4)", |settings, text| number(text, 1, 1024).map(|n| settings.config.threads = n)),
     flag("max-connections", "N", "maximum connections (default: the limit on open files, minus 64)", max_connections),
     flag("max-connections-per-address", "N", "maximum TCP connections from one address (default: no limit)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
-    flag("max-memory", "SIZE", "memory limit in bytes, or % of the available memory (default 75%)", max_memory),
+    flag("max-memory", "SIZE", "memory limit in bytes, or % of the available memory (default 75%)", |settings, text| { settings.config.max_memory = max_memory(text)?; Ok(()) }),
     flag("max-output", "SIZE", "stop reading from a client with SIZE unread bytes (default 1M)", max_output),
     flag("max-tubes", "N", "maximum number of tubes (default 1000000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
     flag("max-watched", "N", "maximum number of tubes that a client watches (default 100000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
@@ -88,7 +88,7 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("strict", "", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
     flag("c,compact", "", "ignored: the binlog is always compacted", ignored),
     flag("n,no-compact", "", "ignored: the binlog is always compacted", ignored),
-    flag("journal", "URL", "share the binlog through etcd://A,B,C/NAME; requires -b", journal),
+    flag("journal", "URL", "share the binlog through etcd://A,B,C/NAME; requires -b", |settings, text| { settings.cluster = Some(new_cluster(text)?); Ok(()) }),
     flag("node", "NAME", "with --journal: name of this server (default: the host name)", |settings, text| { cluster(settings)?.node = node_name(text)?; Ok(()) }),
     flag("advertise", "ADDR", "with --journal: client address (default: the first TCP address)", |settings, text| { cluster(settings)?.advertise = Some(advertised(text)?); Ok(()) }),
     flag("relay", "", "with --journal: forward clients to the active server", |settings, _| { cluster(settings)?.relay = true; Ok(()) }),
@@ -107,7 +107,7 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("max-packet", "SIZE", "largest Gearman packet in bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
     flag("exceptions", "", "send failure reasons to all Gearman clients", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
     flag("allow-shutdown", "", "allow Gearman clients to shut down the server", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
-    flag("extensions", "LIST", "beanstalk extensions to offer, separated by commas (default: all)", extensions),
+    flag("extensions", "LIST", "beanstalk extensions to offer, separated by commas (default: all)", |settings, text| { settings.config.protocols.extensions = extensions(text)?; Ok(()) }),
     flag("no-extensions", "", "offer no extensions; behave like beanstalkd", |settings, _| { settings.config.protocols.extensions = Extensions::NONE; Ok(()) }),
     flag("V,verbose", "", "log connections; if repeated, also commands", |settings, _| { settings.verbosity += 1; Ok(()) }),
     flag("log-format", "FORMAT", "log format, text or json (default text)", |settings, text| choice("format", ["text", "json"], text).map(|it| settings.json_log = !it)),
@@ -187,12 +187,11 @@ fn cluster(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "requires --journal before it".to_owned())
 }
 
-fn journal(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let location = Location::parse(text)?;
+fn new_cluster(journal: &str) -> Result<Cluster, String> {
+    let location = Location::parse(journal)?;
     let name = nix::sys::utsname::uname().map(|name| name.nodename().to_string_lossy().into_owned());
     let node = name.unwrap_or_else(|_| "node".to_owned());
-    settings.cluster = Some(Cluster { location, node, advertise: None, relay: false });
-    Ok(())
+    Ok(Cluster { location, node, advertise: None, relay: false })
 }
 
 fn is_plain(text: &str) -> bool {
@@ -355,10 +354,9 @@ fn choice(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, St
     Ok(text == first)
 }
 
-fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
+fn extensions(text: &str) -> Result<Extensions, String> {
     let unknown = |word| format!("unknown extension: {word}; must be one of {}", Extensions::ALL.words());
-    settings.config.protocols.extensions = Extensions::from_list(text).map_err(unknown)?;
-    Ok(())
+    Extensions::from_list(text).map_err(unknown)
 }
 
 fn max_output(settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -392,22 +390,18 @@ fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn max_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
+fn max_memory(text: &str) -> Result<u64, String> {
     let bytes = match text.strip_suffix('%') {
         Some(percent) => system::memory() / 100 * number::<u64>(percent, 1, 100)?,
         None => size(text)?,
     };
-    if bytes < MIN_MEMORY {
-        return Err(format!("too little memory: {text} is {bytes} bytes; must be at least 1M"));
-    }
-    settings.config.max_memory = bytes;
-    Ok(())
+    let problem = || format!("too little memory: {text} is {bytes} bytes; must be at least 1M");
+    (bytes >= MIN_MEMORY).then_some(bytes).ok_or_else(problem)
 }
 
-fn socket_mode(settings: &mut Settings, text: &str) -> Result<(), String> {
+fn socket_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
-    settings.config.socket_mode = mode.ok_or_else(|| format!("invalid mode: {text}; must be octal, 0 to 777"))?;
-    Ok(())
+    mode.ok_or_else(|| format!("invalid mode: {text}; must be octal, 0 to 777"))
 }
 
 fn ignored(settings: &mut Settings, _: &str) -> Result<(), String> {
