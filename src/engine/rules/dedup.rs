@@ -16,6 +16,9 @@ pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 /// The steps charged for a search by name in all tubes at once.
 const SEARCH: u64 = 64;
 
+/// The number of a key that was removed from the log, and the length of its names in bytes.
+type GoneKey = Option<(u32, usize)>;
+
 #[derive(Clone, Debug, Default)]
 pub struct NameSearch {
     pub found: Option<JobId>,
@@ -287,15 +290,8 @@ impl Engine {
         }
     }
 
-    /// Returns the key's number and, if an older key was replaced, that key's number and its names' length in bytes.
-    pub fn add_key(
-        &mut self,
-        id: JobId,
-        tube: Arc<[u8]>,
-        key: Name,
-        until: Time,
-        is_logged: bool,
-    ) -> (u32, Option<(u32, usize)>) {
+    /// Returns the key's number, and the older key that was replaced, if any.
+    pub fn add_key(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, until: Time, is_logged: bool) -> (u32, GoneKey) {
         let hash = self.hash_key(&tube, &key);
         let before = self.store.ended_keys.find(&tube, &key, hash).and_then(|number| self.forget_key(number));
         let number = self.store.ended_keys.insert(id, tube, key, hash, until, is_logged);
@@ -303,8 +299,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Removes a key. If it is in the log, returns its number, and the total length of key and tube name in bytes.
-    pub(in crate::engine) fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
+    pub(in crate::engine) fn forget_key(&mut self, number: u32) -> GoneKey {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged() {
             self.changed(Change::KeyGone { number, names: gone.names() });

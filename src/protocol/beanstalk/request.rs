@@ -43,8 +43,11 @@ fn refused(name: CommandName, reply: &'static [u8], is_producer: bool) -> Decode
     counted(name, Command::Refused { reply, is_producer })
 }
 
+/// `None` if more input is needed.
+type Decoding = Option<Decoded<Command>>;
+
 impl Decoder {
-    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
+    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Decoding {
         loop {
             match &mut self.state {
                 Reading::Line => {
@@ -69,7 +72,7 @@ impl Decoder {
     }
 
     /// Decodes a complete reserve, delete, or short untagged put without copying the body. Leaves other input unread.
-    pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
+    pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Decoding {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.
         let whole = input.len();
@@ -97,7 +100,7 @@ impl Decoder {
     }
 
     /// Returns `None` if the line is incomplete, and `Some(None)` if decoding continues in the new `state`.
-    fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
+    fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoding> {
         // No command word contains CR LF, so a match lies within the first line, even if the line is still incomplete.
         let row = row_of(input, limits.extensions);
         let max_length = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
@@ -128,13 +131,7 @@ impl Decoder {
         })
     }
 
-    fn put(
-        &mut self,
-        args: &[u8],
-        is_long: bool,
-        input: &mut &[u8],
-        limits: &DecodeLimits,
-    ) -> Option<Decoded<Command>> {
+    fn put(&mut self, args: &[u8], is_long: bool, input: &mut &[u8], limits: &DecodeLimits) -> Decoding {
         let Some((job, size, rest)) = put_numbers(args) else { return Some((None, Command::BadFormat)) };
         let tags = match read_tags(rest, limits.extensions) {
             Tagging::Plain | Tagging::Garbage if is_long => return Some((None, Command::BadFormat)),
@@ -155,7 +152,7 @@ impl Decoder {
         self.receive(line, size, limits)
     }
 
-    fn fail(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Option<Decoded<Command>> {
+    fn fail(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Decoding {
         let Some((id, pri, size)) = fail_args(args).filter(|_| !is_long) else {
             return Some((None, Command::BadFormat));
         };
@@ -164,7 +161,7 @@ impl Decoder {
         self.receive(line, size, limits)
     }
 
-    fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
+    fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Decoding {
         let (line, body) = match (line, Upload::begin(size as usize, limits.room)) {
             (line @ (Line::Put(..) | Line::Fail(..)), Some(body)) => (line, body),
             // If there is no memory for the reason, report the failure without the reason.
