@@ -371,7 +371,8 @@ impl Engine {
             groups: ties.collect(),
         };
         self.store.jobs.get_mut(slot).schedule(schedule.due);
-        self.bind_schedule(slot, name(options.dedup_key), schedule.when.into(), tags, schedule.count);
+        let number = self.bind_schedule(slot, name(options.dedup_key), schedule.when.into(), tags);
+        self.store.schedules.table.get_mut(number).count = schedule.count;
     }
 
     fn restore_options(&mut self, slot: u32, options: &StoredOptions) {

@@ -105,18 +105,11 @@ impl Engine {
         self.store.schedules.first().map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
-    pub(in crate::engine) fn bind_schedule(
-        &mut self,
-        slot: u32,
-        name: Name,
-        when: Name,
-        tags: CopyTags,
-        count: RunCount,
-    ) {
+    pub(in crate::engine) fn bind_schedule(&mut self, slot: u32, name: Name, when: Name, tags: CopyTags) -> u32 {
         let hash = self.hash_schedule(self.store.jobs.get(slot).tube, &name);
         let number = self.store.schedules.insert(slot, name, hash, when, tags);
-        self.store.schedules.table.get_mut(number).count = count;
         self.store.jobs.get_mut(slot).holder = number;
+        number
     }
 
     /// The job must not be in a queue.

@@ -240,7 +240,7 @@ impl Engine {
         let id = JobId(self.store.last_id);
         let job = self.schedule_job(id, tube, new, due, now);
         let slot = self.store.jobs.insert(job);
-        self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags, RunCount::default());
+        self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags);
         self.changed_if(|| Change::Put(slot));
         self.enter(slot);
         Tagged::Scheduled { id, replaced: false }
@@ -261,7 +261,8 @@ impl Engine {
         // Keep the extras, because clients may wait for the end of the schedule.
         job.set(JobFlag::Bound, is_bound);
         self.store.jobs.replace(slot, job);
-        self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags, count);
+        let number = self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags);
+        self.store.schedules.table.get_mut(number).count = count;
         self.enter(slot);
         self.changed(Change::Replace { slot, before });
         Tagged::Scheduled { id, replaced: true }
