@@ -23,8 +23,7 @@ impl StatsReply {
         let lines = text.lines().filter_map(|line| line.split_once(": "));
         let value = |key: &str, value: &str| match is_quoted(key) {
             true => read_name(value.as_bytes()),
-            false => unquote_name(value.as_bytes())
-                .map_or(value.to_owned(), |text| String::from_utf8_lossy(&text).into_owned()),
+            false => String::from_utf8_lossy(&name_bytes(value)).into_owned(),
         };
         StatsReply(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
