@@ -4,7 +4,7 @@
 use super::prelude::*;
 use crate::engine::{Recurrence, State};
 use crate::protocol::beanstalk::MAX_PUT_LINE;
-use crate::protocol::text::{is_tube_name, push_quoted};
+use crate::protocol::text::{is_any_name, is_tube_name, push_quoted};
 use crate::shared::base64;
 use crate::shared::json::{Members, Object, Strays};
 
@@ -128,25 +128,24 @@ impl ImportLine {
             return Err(format!("invalid tube name: {name}"));
         }
         let tags = JobTags::read(&object)?;
-        let Some(body) = bytes_of(&object, "body", "body-base64")? else {
-            let (pause, settings) = (number("pause", 0)?, text("settings")?);
-            let is_key = !tags.key().is_empty() && tags.0.number("idempotency-ttl") > 0;
-            let content = match settings {
-                _ if is_key && tube.is_some() => Content::Key(tags),
-                _ if tube.is_some() && pause > 0 => Content::Pause(pause),
-                Some(settings) if tube.is_some() => Content::Settings(settings.to_owned()),
-                _ => return Err("missing body or body-base64".to_owned()),
-            };
-            return Ok(ImportLine { tube, content });
-        };
         let state = text("state")?.unwrap_or("ready");
         let state =
             State::named(state.as_bytes()).ok_or_else(|| format!("state: unknown state {}", state.escape_debug()))?;
-        let delay = number("delay", 0)?;
+        let (pri, delay, ttr) = (number("pri", 1024)?, number("delay", 0)?, number("ttr", 60)?);
         // A delayed job without a remaining delay became ready during the export.
         let state = if state == State::Delayed && delay == 0 { State::Ready } else { state };
-        let (pri, ttr) = (number("pri", 1024)?, number("ttr", 60)?);
-        Ok(ImportLine { tube, content: Content::Job(ImportJob { state, pri, delay, ttr, tags, body }) })
+        let (pause, settings) = (number("pause", 0)?, text("settings")?);
+        let is_key = !tags.key().is_empty() && tags.0.number("idempotency-ttl") > 0 && tags.0.iter().count() == 2;
+        let is_of_tube = tube.is_some() && tags.is_empty();
+        let content = match (bytes_of(&object, "body", "body-base64")?, pause, settings) {
+            (Some(body), 0, None) => Content::Job(ImportJob { state, pri, delay, ttr, tags, body }),
+            (None, 0, None) if is_key && tube.is_some() => Content::Key(tags),
+            (None, 1.., None) if is_of_tube => Content::Pause(pause),
+            (None, 0, Some(settings)) if is_of_tube => Content::Settings(settings.to_owned()),
+            (None, 0, None) => return Err("missing body or body-base64".to_owned()),
+            _ => return Err("the line must have either a body, or a key, a pause or settings of a tube".to_owned()),
+        };
+        Ok(ImportLine { tube, content })
     }
 }
 
@@ -317,6 +316,7 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
     match value {
         Value::Name(encoded) => match bytes_of(object, key, encoded)? {
             Some(bytes) if bytes.is_empty() => Err(format!("{key}: must not be empty")),
+            Some(bytes) if key == "dead-from" && !is_any_name(&bytes) => Err(format!("{key}: invalid tube name")),
             bytes => Ok(bytes.map(|bytes| yaml::quote_name(&bytes))),
         },
         Value::Text(encoded) => {
@@ -428,6 +428,14 @@ mod tests {
             ("{\"body\":\"\",\"state\":\"gone\"}", "state: unknown state gone"),
             ("{\"body\":\"\",\"pri\":-1}", "pri: must be a whole number"),
             ("{\"body\":\"\",\"ttr\":4294967296}", "ttr: 4294967296 is too large"),
+            ("{\"tube\":\"a\",\"pause\":5,\"settings\":\"try:3\"}", "either a body, or"),
+            ("{\"tube\":\"a\",\"pause\":5,\"body\":\"\"}", "either a body, or"),
+            ("{\"tube\":\"a\",\"body\":\"\",\"settings\":\"try:3\"}", "either a body, or"),
+            ("{\"tube\":\"a\",\"pause\":5,\"idempotency-key\":\"k\",\"idempotency-ttl\":9}", "either a body, or"),
+            ("{\"tube\":\"a\",\"settings\":\"try:3\",\"try\":3}", "either a body, or"),
+            ("{\"tube\":\"a\",\"idempotency-key\":\"k\",\"idempotency-ttl\":9,\"ttl\":9}", "missing body"),
+            ("{\"pause\":5}", "either a body, or"),
+            ("{\"body\":\"\",\"dead-from\":\"a\\u0000\"}", "dead-from: invalid tube name"),
             ("{\"body\":\"\",\"tube\":\"\"}", "invalid tube name"),
             ("{\"body\":\"\",\"tube\":\"a\\u0000\"}", "invalid tube name"),
             ("{\"body\":\"\",\"tube-base64\":\"a\"}", "invalid base64"),
