@@ -9,6 +9,7 @@ mod ctl {
     pub mod bulk;
     pub mod changes;
     pub mod errors;
+    pub mod import;
     pub mod names;
     pub mod push;
     pub mod queries;

@@ -16,7 +16,6 @@ const MIN_TTL: u64 = 60;
 const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {
-    Use,
     Put(u64, After),
     Reserve,
     Settle(u64, After),
@@ -132,13 +131,15 @@ impl Results {
     fn refuse(&mut self, line: u64, problem: &str) {
         self.refused += 1;
         if self.refused <= MAX_REPORTS {
-            tell(&format!("line {line}: {problem}"));
+            // The problem can contain a value of any length.
+            let end = if problem.chars().nth(200).is_some() { "…" } else { "" };
+            tell(&format!("line {line}: {problem:.200}{end}"));
         }
     }
 
     fn on_reply(&mut self, note: Note, line: &str) -> Result {
         match (note, first_word(line)) {
-            (Note::Use, "USING") | (Note::Reserve, "RESERVED") => {}
+            (Note::Reserve, "RESERVED") => {}
             (Note::Put(number, after), "INSERTED") => {
                 self.safe = number;
                 let mut words = line.split(' ').skip(1);
@@ -152,7 +153,7 @@ impl Results {
                     (after, None) => self.unsettled.push((id, after, number)),
                 }
             }
-            (Note::Put(number, _), "JOB_TOO_BIG") => self.refuse(number, &refusal("put", line).text),
+            (Note::Put(number, _), "JOB_TOO_BIG" | "FORBIDDEN") => self.refuse(number, &refusal("put", line).text),
             (Note::Put(number, _), _) => {
                 return Err(Problem::refused(format!("line {number}: {}", refusal("put", line).text)));
             }
@@ -163,7 +164,6 @@ impl Results {
                     _ => (self.done, self.buried) = (self.done + 1, self.buried + 1),
                 }
             }
-            (Note::Use, _) => return Err(refusal("use", line)),
             (Note::Reserve, _) => return Err(refusal("reserve-job", line)),
             (Note::Settle(_, After::Delete), _) => return Err(refusal("delete", line)),
             (Note::Settle(..), _) => return Err(refusal("bury", line)),
@@ -234,33 +234,22 @@ impl Import<'_> {
 
     fn control(&mut self, commands: &[(String, &str)]) -> Result<bool> {
         self.finish()?;
-        for (command, expected) in commands {
-            match self.link.expect(command, expected) {
-                Err(problem) if problem.code == REFUSED => {
-                    self.results.refuse(self.line, &problem.text);
-                    return Ok(false);
-                }
-                done => done?,
-            };
+        match commands.iter().try_for_each(|(command, reply)| self.link.expect(command, reply).map(drop)) {
+            Err(problem) if problem.code == REFUSED => {
+                self.results.refuse(self.line, &problem.text);
+                Ok(false)
+            }
+            done => done.map(|()| true),
         }
-        Ok(true)
     }
 
+    /// After a rejected `use`, a job would go to the previous tube, so waits for the reply.
     fn use_tube(&mut self, tube: &str) -> Result<bool> {
-        if tube == self.used {
-            return Ok(true);
+        let is_used = tube == self.used || self.control(&[(format!("use {tube}"), "USING")])?;
+        if is_used {
+            tube.clone_into(&mut self.used);
         }
-        let command = format!("use {tube}");
-        if yaml::is_quoted_name(tube) {
-            // After a rejected `use`, the job would go to the previous tube, so wait for the reply.
-            if !self.control(&[(command, "USING")])? {
-                return Ok(false);
-            }
-        } else {
-            self.pipeline.add(Note::Use).extend_from_slice(format!("{command}\r\n").as_bytes());
-        }
-        tube.clone_into(&mut self.used);
-        Ok(true)
+        Ok(is_used)
     }
 
     fn add_job(&mut self, tube: &str, job: ImportJob) -> Result {
@@ -269,12 +258,8 @@ impl Import<'_> {
             self.results.expired += 1;
             return Ok(());
         }
-        if !self.use_tube(tube)? {
-            return Ok(());
-        }
         if is_buried && !self.can_bury()? {
-            self.results
-                .refuse(self.line, "the server does not support reserve-job or denies it, so the job cannot be buried");
+            self.results.refuse(self.line, "reserve-job is not supported or permitted, so the job cannot be buried");
             return Ok(());
         }
         let is_exact = is_buried && self.abilities()?.has("export");
@@ -296,7 +281,7 @@ impl Import<'_> {
             true => Written::default(),
             false => job.tags.write_for(&self.abilities()?, min_ttl),
         };
-        if !self.accepts(&tags, job.state == State::Scheduled) {
+        if !self.accepts(&tags, job.state == State::Scheduled) || !self.use_tube(tube)? {
             return Ok(());
         }
         lost.into_iter().for_each(|key| self.results.lose(key));
