@@ -17,8 +17,9 @@ const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {
     Put(u64, After),
-    Reserve,
-    Settle(u64, After),
+    Settle(Unsettled),
+    /// If `reserve-job` is refused, `bury` is refused as well.
+    Ignored,
 }
 
 #[derive(Clone, Copy)]
@@ -28,6 +29,9 @@ enum After {
     Bury(u32, Option<u32>, Option<u32>),
     Delete,
 }
+
+/// A job that waits to be buried or deleted: ID, action and line.
+type Unsettled = (u64, After, u64);
 
 struct Import<'a> {
     link: &'a mut Link,
@@ -50,13 +54,14 @@ struct Results {
     safe: u64,
     buried: u64,
     refused: u64,
+    /// Jobs that the server refused to bury or delete.
+    stuck: u64,
     others: Others,
     known: u64,
     replaced: u64,
     expired: u64,
     lost: BTreeMap<&'static str, u64>,
-    /// Jobs that wait to be buried or deleted: ID, action and line.
-    unsettled: Vec<(u64, After, u64)>,
+    unsettled: Vec<Unsettled>,
 }
 
 pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
@@ -80,15 +85,15 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
         abilities: None,
         unsettled_keys: BTreeSet::new(),
         origins: Vec::new(),
-        results: Results::default(),
+        results: Results { safe: skip, ..Results::default() },
     };
     each_input(&call.operands, &mut |input| import.read(input))
-        .map_err(|problem| Problem::new(problem.code, import.results.after_failure(&problem.text, skip)))?;
+        .map_err(|problem| Problem::new(problem.code, import.results.after_failure(&problem.text)))?;
     let results = import.results;
     results.report();
     let after = count(&mut link)?;
-    let counts = before.zip(after).filter(|(before, after)| after.wrapping_sub(*before) != results.done);
-    if let Some((before, after)) = counts {
+    let stored = results.done + results.stuck;
+    if let Some((before, after)) = before.zip(after).filter(|(before, after)| after.wrapping_sub(*before) != stored) {
         tell(&format!("the server counted {before} jobs before, and {after} now: other clients use it as well"));
     }
     Ok(if results.refused == 0 && results.lost.is_empty() { DONE } else { REFUSED })
@@ -103,6 +108,7 @@ impl Results {
             (self.known, "jobs were not put, because the server has jobs with their keys"),
             (self.expired, "jobs were not put, because their time to live has expired"),
             (self.replaced, "schedules replaced others with the same names"),
+            (self.stuck, "jobs are delayed, because the server refused to bury or delete them"),
         ] {
             if count > 0 {
                 tell(&format!("{count} {what}"));
@@ -113,14 +119,13 @@ impl Results {
         }
     }
 
-    fn after_failure(&self, problem: &str, skip: u64) -> String {
-        let unsettled = match self.unsettled.len() {
+    fn after_failure(&self, problem: &str) -> String {
+        let unsettled = match self.unsettled.len() as u64 + self.stuck {
             0 => String::new(),
             count => format!("; {count} more are delayed, not buried"),
         };
         // A continued import must include jobs that still wait to be buried or deleted.
-        let settled = self.unsettled.iter().map(|(.., line)| line - 1).min().unwrap_or(u64::MAX);
-        let skip = self.safe.min(settled).max(skip);
+        let skip = self.unsettled.first().map_or(self.safe, |(.., line)| self.safe.min(line - 1));
         format!("{problem}; {} jobs were imported{unsettled}; to continue, use --skip {skip}", self.done)
     }
 
@@ -139,7 +144,7 @@ impl Results {
 
     fn on_reply(&mut self, note: Note, line: &str) -> Result {
         match (note, first_word(line)) {
-            (Note::Reserve, "RESERVED") => {}
+            (Note::Ignored, _) => {}
             (Note::Put(number, after), "INSERTED") => {
                 self.safe = number;
                 let mut words = line.split(' ').skip(1);
@@ -157,16 +162,16 @@ impl Results {
             (Note::Put(number, _), _) => {
                 return Err(Problem::refused(format!("line {number}: {}", refusal("put", line).text)));
             }
-            (Note::Settle(id, after), "BURIED" | "DELETED") => {
+            (Note::Settle((id, after, number)), reply) => {
                 self.unsettled.retain(|(unsettled, ..)| *unsettled != id);
-                match after {
-                    After::Delete => self.others.keys += 1,
-                    _ => (self.done, self.buried) = (self.done + 1, self.buried + 1),
+                match (reply, after) {
+                    ("DELETED", _) => self.others.keys += 1,
+                    ("BURIED", _) => (self.done, self.buried) = (self.done + 1, self.buried + 1),
+                    (_, After::Delete) => self.lose(KEPT_KEY),
+                    _ => self.refuse(number, &refusal(&format!("bury {id}"), line).text),
                 }
+                self.stuck += u64::from(!matches!(reply, "DELETED" | "BURIED"));
             }
-            (Note::Reserve, _) => return Err(refusal("reserve-job", line)),
-            (Note::Settle(_, After::Delete), _) => return Err(refusal("delete", line)),
-            (Note::Settle(..), _) => return Err(refusal("bury", line)),
         }
         Ok(())
     }
@@ -183,17 +188,16 @@ impl Import<'_> {
                     Err(problem) => self.results.refuse(self.line, &problem),
                 }
             }
+            if self.results.unsettled.len() >= MAX_BATCH / 2 {
+                self.settle()?;
+            }
         }
         self.settle()
     }
 
     fn send_full_batch(&mut self) -> Result {
         let Import { link, pipeline, results, .. } = self;
-        pipeline.send_full_batch(link, &mut |note, reply| results.on_reply(note, &reply.line))?;
-        match self.results.unsettled.len() < MAX_BATCH / 2 {
-            true => Ok(()),
-            false => self.settle(),
-        }
+        pipeline.send_full_batch(link, &mut |note, reply| results.on_reply(note, &reply.line))
     }
 
     fn finish(&mut self) -> Result {
@@ -204,16 +208,14 @@ impl Import<'_> {
     fn add(&mut self, line: ImportLine) -> Result {
         let tube = self.into.clone().or(line.tube).unwrap_or_else(|| "default".to_owned());
         match line.content {
-            Content::Job(job) => self.add_job(&tube, job),
-            Content::Key(tags) => self.add_key(&tube, &tags),
+            Content::Job(job) => self.add_job(&tube, job)?,
+            Content::Key(tags) => self.add_key(&tube, tags)?,
             // With `--tube`, the jobs go to another tube, to which the pause and the settings must not apply.
-            Content::Pause(_) | Content::Settings(_) if self.into.is_some() => Ok(()),
+            Content::Pause(_) | Content::Settings(_) if self.into.is_some() => {}
             Content::Pause(seconds) => {
                 // An empty tube that nobody watches is deleted together with its pause, so watch the tube.
-                let commands =
-                    [(format!("watch {tube}"), "WATCHING"), (format!("pause-tube {tube} {seconds}"), "PAUSED")];
-                self.results.others.pauses += u64::from(self.control(&commands)?);
-                Ok(())
+                let pause = (format!("pause-tube {tube} {seconds}"), "PAUSED");
+                self.results.others.pauses += u64::from(self.control(&[(format!("watch {tube}"), "WATCHING"), pause])?);
             }
             Content::Settings(settings) => {
                 let can = self.abilities()?;
@@ -227,9 +229,9 @@ impl Import<'_> {
                     }
                 };
                 self.results.others.settings += u64::from(self.control(&[command])?);
-                Ok(())
             }
         }
+        self.send_full_batch()
     }
 
     fn control(&mut self, commands: &[(String, &str)]) -> Result<bool> {
@@ -286,7 +288,7 @@ impl Import<'_> {
         }
         lost.into_iter().for_each(|key| self.results.lose(key));
         put(self.pipeline.add(Note::Put(self.line, after)), (job.pri, delay, job.ttr), &tags, &job.body);
-        self.send_full_batch()
+        Ok(())
     }
 
     /// Refuses a line with invalid tags, because some servers would interpret its body as commands.
@@ -302,16 +304,16 @@ impl Import<'_> {
         is_valid
     }
 
-    fn add_key(&mut self, tube: &str, tags: &JobTags) -> Result {
+    fn add_key(&mut self, tube: &str, mut tags: JobTags) -> Result {
+        // If the empty job is not deleted, it must expire, because it blocks the key.
+        tags.0.push("expires-in", MIN_TTL.to_string());
         let (tags, lost) = tags.write_for(&self.abilities()?, MIN_TTL);
         if !lost.is_empty() {
             self.results.lose(KEPT_KEY);
-            return Ok(());
-        }
-        if self.accepts(&tags, false) && self.use_tube(tube)? {
+        } else if self.accepts(&tags, false) && self.use_tube(tube)? {
             put(self.pipeline.add(Note::Put(self.line, After::Delete)), (u32::MAX, MAX_DELAY, 1), &tags, b"");
         }
-        self.send_full_batch()
+        Ok(())
     }
 
     fn origin(&mut self, name: &str) -> u32 {
@@ -342,18 +344,20 @@ impl Import<'_> {
     fn settle(&mut self) -> Result {
         self.finish()?;
         self.unsettled_keys.clear();
-        for &(id, after, _) in &self.results.unsettled {
-            let command = match after {
-                After::Bury(pri, delay, origin) => {
-                    self.pipeline.add(Note::Reserve).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
-                    let origin = origin.and_then(|number| self.origins.get(number as usize));
-                    let from = origin.map_or(String::new(), |name| format!(" from:{name}"));
-                    let delay = delay.map_or(String::new(), |delay| format!(" delay:{delay}"));
-                    format!("bury {id} {pri}{delay}{from}\r\n")
-                }
-                _ => format!("delete {id}\r\n"),
+        for unsettled @ (id, after, _) in self.results.unsettled.clone() {
+            let After::Bury(pri, delay, origin) = after else {
+                self.pipeline.add(Note::Settle(unsettled)).extend_from_slice(format!("delete {id}\r\n").as_bytes());
+                continue;
             };
-            self.pipeline.add(Note::Settle(id, after)).extend_from_slice(command.as_bytes());
+            let from = origin.map_or(String::new(), |index| format!(" from:{}", self.origins[index as usize]));
+            let delay = delay.map_or(String::new(), |delay| format!(" delay:{delay}"));
+            // If the job cannot be buried, it must not become ready when the connection is closed.
+            let release = format!("release {id} {pri} {MAX_DELAY}\r\n");
+            let commands = format!("reserve-job {id}\r\nbury {id} {pri}{delay}{from}\r\n{release}");
+            self.pipeline.add(Note::Ignored).extend_from_slice(commands.as_bytes());
+            self.pipeline.add(Note::Settle(unsettled));
+            self.pipeline.add(Note::Ignored);
+            self.send_full_batch()?;
         }
         self.finish()
     }

@@ -285,6 +285,7 @@ fn jobs_that_were_not_buried_are_put_again() {
         "reserve-job" => Some("RESERVED 7 0\r\n\r\n"),
         "bury" if line == "bury 7 1" => Some("BURIED\r\n"),
         "bury" => Some("cut off"),
+        "release" => Some("NOT_FOUND\r\n"),
         "put" if line.starts_with("put 1") => Some("INSERTED 7\r\n"),
         "put" => Some("INSERTED 8\r\n"),
         // The fake server sees the body of a put as a line, and must not reply to this line.

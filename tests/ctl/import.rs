@@ -38,6 +38,43 @@ fn a_job_of_a_refused_tube_is_not_put_into_another() {
 }
 
 #[test]
+fn a_kept_key_that_cannot_be_deleted_expires() {
+    let folder = Folder::new();
+    let server = with_rights(&folder, "put look");
+    let lines = "{\"tube\":\"t\",\"idempotency-key\":\"k\",\"idempotency-ttl\":100000}\n{\"body\":\"x\"}\n";
+    let ended = server.feed(&["import"], lines.as_bytes());
+    holds(&ended, &["imported 1 jobs", "a key that outlives its job, 1 times", "1 jobs are delayed, because"]);
+    assert_eq!((ended.code, server.count("default", "ready")), (1, 1));
+    let left = server.ok(&["export", "t"]);
+    let left = left.split_once("\"expires-in\":").expect("a time to live").1.split(',').next().expect("a number");
+    assert!((1..=60).contains(&left.parse::<u64>().expect("a number")), "{left}");
+}
+
+#[test]
+fn a_job_that_cannot_be_buried_stays_delayed_and_the_import_goes_on() {
+    let folder = Folder::new();
+    let server = with_rights(&folder, "put look take:a");
+    let line = |tube: &str, more: &str| format!("{{\"tube\":\"{tube}\",\"state\":\"buried\"{more},\"body\":\"x\"}}\n");
+    let long = format!(",\"dead-from\":\"{}\"", "n".repeat(600));
+    let lines = [
+        line("a", ""),
+        line("b", ""),
+        // Only `bury` needs a right on the original tube, so it is refused after the job has been reserved.
+        line("a", ",\"dead-from\":\"b\""),
+        line("a", &long),
+        line("a", ",\"dead-from\":\"a\\u0000\""),
+        line("a", ",\"dead-from\":\"a\""),
+    ];
+    let ended = server.feed(&["import"], lines.concat().as_bytes());
+    holds(&ended, &["line 2: bury: permission denied", "line 3: bury: permission denied"]);
+    holds(&ended, &["line 4: dead-from: invalid tube name", "line 5: dead-from: invalid tube name"]);
+    holds(&ended, &["imported 2 jobs, 2 of them buried; 4 lines were refused", "2 jobs are delayed, because"]);
+    assert!(ended.code == 1 && !ended.err.contains("other clients"), "{}", ended.err);
+    let counts = |tube: &str| ["ready", "delayed", "buried"].map(|state| server.count(tube, state));
+    assert_eq!((counts("a"), counts("b")), ([0, 1, 2], [0, 1, 0]));
+}
+
+#[test]
 fn a_long_invalid_name_is_cut() {
     let server = Server::beanpole(&[]);
     let line = format!("{{\"tube\":\"{}\",\"body\":\"x\"}}\n", "n".repeat(70_000));
