@@ -52,6 +52,8 @@ struct Import<'a> {
 struct Results {
     done: u64,
     safe: u64,
+    /// The first put that ends the import.
+    failure: Option<Box<Problem>>,
     buried: u64,
     refused: u64,
     /// Jobs that the server refused to bury or delete.
@@ -87,8 +89,13 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
         origins: Vec::new(),
         results: Results { safe: skip, ..Results::default() },
     };
-    each_input(&call.operands, &mut |input| import.read(input))
-        .map_err(|problem| Problem::new(problem.code, import.results.after_failure(&problem.text)))?;
+    each_input(&call.operands, &mut |input| import.read(input)).map_err(|problem| {
+        if problem.code == REFUSED {
+            // The connection still works. If it breaks now, the jobs stay unsettled.
+            let _ = import.settle();
+        }
+        Problem::new(problem.code, import.results.after_failure(&problem.text))
+    })?;
     let results = import.results;
     results.report();
     let after = count(&mut link)?;
@@ -146,7 +153,7 @@ impl Results {
         match (note, first_word(line)) {
             (Note::Ignored, _) => {}
             (Note::Put(number, after), "INSERTED") => {
-                self.safe = number;
+                self.safe = if self.failure.is_none() { number } else { self.safe };
                 let mut words = line.split(' ').skip(1);
                 let id = words.next().and_then(|id| id.parse().ok()).unwrap_or(0);
                 match (after, words.next()) {
@@ -160,7 +167,8 @@ impl Results {
             }
             (Note::Put(number, _), "JOB_TOO_BIG" | "FORBIDDEN") => self.refuse(number, &refusal("put", line).text),
             (Note::Put(number, _), _) => {
-                return Err(Problem::refused(format!("line {number}: {}", refusal("put", line).text)));
+                let problem = format!("line {number}: {}", refusal("put", line).text);
+                self.failure.get_or_insert_with(|| Problem::refused(problem));
             }
             (Note::Settle((id, after, number)), reply) => {
                 self.unsettled.retain(|(unsettled, ..)| *unsettled != id);
@@ -188,7 +196,9 @@ impl Import<'_> {
                     Err(problem) => self.results.refuse(self.line, &problem),
                 }
             }
-            if self.results.unsettled.len() >= MAX_BATCH / 2 {
+            // A continued import begins at the first unsettled line, so that line must be recent.
+            let is_old = |(.., line): &Unsettled| self.line - line >= MAX_BATCH as u64 / 2;
+            if self.results.failure.is_some() || self.results.unsettled.first().is_some_and(is_old) {
                 self.settle()?;
             }
         }
@@ -202,7 +212,8 @@ impl Import<'_> {
 
     fn finish(&mut self) -> Result {
         let Import { link, pipeline, results, .. } = self;
-        pipeline.finish(link, &mut |note, reply| results.on_reply(note, &reply.line))
+        pipeline.finish(link, &mut |note, reply| results.on_reply(note, &reply.line))?;
+        results.failure.take().map_or(Ok(()), Err)
     }
 
     fn add(&mut self, line: ImportLine) -> Result {

@@ -1,7 +1,9 @@
 //! Tests imports in which the server refuses commands, or in which a line is invalid.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::daemon::{Ended, Folder};
-use crate::support::Server;
+use crate::support::{ctl, feed, pretender, Server};
 
 /// Starts a server whose clients have only `rights`.
 fn with_rights(folder: &Folder, rights: &str) -> Server {
@@ -72,6 +74,41 @@ fn a_job_that_cannot_be_buried_stays_delayed_and_the_import_goes_on() {
     assert!(ended.code == 1 && !ended.err.contains("other clients"), "{}", ended.err);
     let counts = |tube: &str| ["ready", "delayed", "buried"].map(|state| server.count(tube, state));
     assert_eq!((counts("a"), counts("b")), ([0, 1, 2], [0, 1, 0]));
+}
+
+/// Imports `lines` into a fake server that replies `put(N)` to the put number N, and to which all jobs can be buried.
+fn into_fake(lines: &str, put: impl Fn(usize) -> &'static str + Send + 'static) -> Ended {
+    let count = AtomicUsize::new(0);
+    let server = pretender(move |line| match line.split(' ').next().unwrap_or_default() {
+        "stats" => Some("OK 20\r\n---\nextensions: idp\n\r\n"),
+        "reserve-job" if line.ends_with("18446744073709551615") => Some("NOT_FOUND\r\n"),
+        "reserve-job" => Some("RESERVED 7 0\r\n\r\n"),
+        "bury" => Some("BURIED\r\n"),
+        "release" => Some("NOT_FOUND\r\n"),
+        "put" => Some(put(count.fetch_add(1, Ordering::SeqCst) + 1)),
+        _ => None,
+    });
+    feed(ctl(&server, &["import"]), lines.as_bytes())
+}
+
+const BURIED: &str = "{\"state\":\"buried\",\"body\":\"x\"}\n";
+const READY: &str = "{\"body\":\"x\"}\n";
+
+#[test]
+fn a_buried_job_is_not_put_again_long_after_its_line() {
+    let lines = BURIED.to_owned() + &READY.repeat(5000);
+    let ended = into_fake(&lines, |number| if number == 4000 { "cut off" } else { "INSERTED 7\r\n" });
+    let skip = ended.err.trim_end().rsplit(' ').next().and_then(|skip| skip.parse().ok());
+    assert!(ended.code == 3 && skip.is_some_and(|skip: u64| (2000..4000).contains(&skip)), "{}", ended.err);
+}
+
+#[test]
+fn jobs_after_a_refused_job_are_counted() {
+    let lines = BURIED.to_owned() + &READY.repeat(5000);
+    let ended = into_fake(&lines, |number| if number == 3 { "DRAINING\r\n" } else { "INSERTED 7\r\n" });
+    let expected = "line 3: the server accepts no new jobs, because it is draining; 1023 jobs were imported; \
+        to continue, use --skip 2\n";
+    assert!(ended.code == 1 && ended.err.contains(expected), "{}", ended.err);
 }
 
 #[test]
