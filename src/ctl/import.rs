@@ -256,13 +256,25 @@ impl Import<'_> {
         }
     }
 
-    /// After a rejected `use`, a job would go to the previous tube, so waits for the reply.
-    fn use_tube(&mut self, tube: &str) -> Result<bool> {
-        let is_used = tube == self.used || self.control(&[(format!("use {tube}"), "USING")])?;
-        if is_used {
+    /// Returns the tag that names the tube, or `None` if the server refuses the tube. For a server without this tag,
+    /// waits for the reply to `use`, because after a refusal, the job would go to the previous tube.
+    fn tube_tag(&mut self, tube: &str) -> Result<Option<String>> {
+        if tube != self.used {
+            if self.abilities()?.has("tub") {
+                return Ok(Some(format!(" tub:{tube}")));
+            }
+            if !self.control(&[(format!("use {tube}"), "USING")])? {
+                return Ok(None);
+            }
             tube.clone_into(&mut self.used);
         }
-        Ok(is_used)
+        Ok(Some(String::new()))
+    }
+
+    fn put(&mut self, tube: &str, after: After, numbers: (u32, u32, u32), tags: &str, body: &[u8]) -> Result<bool> {
+        let Some(tag) = self.tube_tag(tube)? else { return Ok(false) };
+        put(self.pipeline.add(Note::Put(self.line, after)), numbers, &format!("{tags}{tag}"), body);
+        Ok(true)
     }
 
     fn add_job(&mut self, tube: &str, job: ImportJob) -> Result {
@@ -294,11 +306,11 @@ impl Import<'_> {
             true => Written::default(),
             false => job.tags.write_for(&self.abilities()?, min_ttl),
         };
-        if !self.accepts(&tags, job.state == State::Scheduled) || !self.use_tube(tube)? {
-            return Ok(());
+        if self.accepts(&tags, job.state == State::Scheduled)
+            && self.put(tube, after, (job.pri, delay, job.ttr), &tags, &job.body)?
+        {
+            lost.into_iter().for_each(|key| self.results.lose(key));
         }
-        lost.into_iter().for_each(|key| self.results.lose(key));
-        put(self.pipeline.add(Note::Put(self.line, after)), (job.pri, delay, job.ttr), &tags, &job.body);
         Ok(())
     }
 
@@ -321,8 +333,8 @@ impl Import<'_> {
         let (tags, lost) = tags.write_for(&self.abilities()?, MIN_TTL);
         if !lost.is_empty() {
             self.results.lose(KEPT_KEY);
-        } else if self.accepts(&tags, false) && self.use_tube(tube)? {
-            put(self.pipeline.add(Note::Put(self.line, After::Delete)), (u32::MAX, MAX_DELAY, 1), &tags, b"");
+        } else if self.accepts(&tags, false) {
+            self.put(tube, After::Delete, (u32::MAX, MAX_DELAY, 1), &tags, b"")?;
         }
         Ok(())
     }

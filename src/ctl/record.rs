@@ -331,8 +331,8 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
 }
 
 /// The extensions that determine which job data the server can store.
-const ABILITIES: [&str; 11] =
-    ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
+const ABILITIES: [&str; 12] =
+    ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube", "tub"];
 
 /// A set of extensions. Each bit stands for an item of [`ABILITIES`].
 #[derive(Clone, Copy, Default, Debug)]
