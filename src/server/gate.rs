@@ -39,11 +39,11 @@ impl Gate {
         Ok(Gate { path: path.to_owned(), table })
     }
 
-    /// Reads the access file again. After an error, the old contents stay in force.
-    pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
+    /// Reads the access file again. Returns the old and the new table. After an error, the old table stays in force.
+    pub fn reload(&self) -> Result<[Arc<AccessTable>; 2], String> {
         let table = Arc::new(read(&self.path)?);
-        *self.table.lock() = table.clone();
-        Ok(table)
+        let old = std::mem::replace(&mut *self.table.lock(), table.clone());
+        Ok([old, table])
     }
 
     /// Returns the access rights of the peer. For a Unix peer, adds the user and the groups to `credentials`.
@@ -102,4 +102,37 @@ fn read(path: &Path) -> Result<AccessTable, String> {
         return Err(format!("the access file {name} is wrong: {}{more}", errors.join("; ")));
     };
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+
+    use super::*;
+    use crate::server::Server;
+    use crate::settings::config::Config;
+
+    /// Otherwise, a pool thread could free a large table, and its clients would wait.
+    #[test]
+    fn no_client_refers_to_the_old_table_after_a_reload() {
+        let path = std::env::temp_dir().join(format!("beanpole-gate-{}", std::process::id()));
+        std::fs::write(&path, "* none all\n").unwrap();
+        let config = Config { access: Some(path.clone()), ..Config::embedded() };
+        let server = Server::with(config).unwrap();
+        let clients = (0..100).map(|_| {
+            let mut client = std::net::TcpStream::connect(server.address()).unwrap();
+            client.write_all(b"put 0 0 60 1\r\nx\r\n").unwrap();
+            let mut reader = BufReader::new(client);
+            reader.read_line(&mut String::new()).unwrap();
+            reader
+        });
+        let clients: Vec<_> = clients.collect();
+        for _ in 0..20 {
+            let old = Arc::downgrade(&server.hub.gate.as_ref().unwrap().table.lock());
+            server.reload().unwrap();
+            assert_eq!(old.strong_count(), 0);
+        }
+        drop(clients);
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -86,6 +86,9 @@ const LOG_DESCRIPTORS: usize = 8;
 const COUNTS: usize = 20;
 const COUNT_AGAIN: Duration = Duration::from_millis(5);
 
+/// The maximum number of pauses in which the pool threads replace the access table of all connections.
+const RENEWALS: usize = 200;
+
 impl StartError {
     fn address(name: &str, wire: Wire, error: &io::Error) -> StartError {
         let is_unix = name.starts_with("unix:");
@@ -277,7 +280,7 @@ impl Server {
             thread::sleep(COUNT_AGAIN);
         }
         Err(StartError::settings(format!(
-            "{limit} open files are too few: the server needs {needed}, and each client needs one (ulimit -n)"
+            "{limit} open files are too few: the server needs at least {needed}, and each client needs one (ulimit -n)"
         )))
     }
 
@@ -353,8 +356,10 @@ impl Server {
         #[cfg(feature = "tls")]
         let tls = self.hub.config.tls.as_ref().map(tls::load).transpose()?;
         if let Some(gate) = &self.hub.gate {
-            let table = gate.reload()?;
+            let [old, table] = gate.reload()?;
             self.running.lock().renew(&table);
+            // The last thread that uses a table frees it, which is slow. Clients do not wait for this thread.
+            (0..RENEWALS).take_while(|_| Arc::strong_count(&old) > 1).for_each(|_| thread::sleep(COUNT_AGAIN));
         }
         #[cfg(feature = "tls")]
         self.hub.tls.lock().clone_from(&tls);
