@@ -11,8 +11,25 @@ pub fn upto<T>(all: &[T], count: usize) -> &[T] {
     all.get(..count).unwrap_or(all)
 }
 
-pub fn push_number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+/// The digits of the numbers below 100.
+const PAIRS: &[u8; 200] = b"\
+    0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
+    5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+
+#[expect(clippy::indexing_slicing, reason = "the index is less than 200")]
+pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [[0; 2]; 10];
+    let mut first = 2 * digits.len();
+    for pair in digits.iter_mut().rev() {
+        let at = 2 * (number % 100) as usize;
+        *pair = [PAIRS[at], PAIRS[at + 1]];
+        first -= 1 + usize::from(number >= 10);
+        number /= 100;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(past(digits.as_flattened(), first));
 }
 
 /// Parses a 64-bit number after optional spaces. A sign is an error.
@@ -178,6 +195,17 @@ pub fn metric_label(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn written_numbers() {
+        let powers = (0..64).map(|bit| 1 << bit).chain((0..20).map(|digits| 10_u64.pow(digits)));
+        let edges = powers.flat_map(|power: u64| [power - 1, power, power + 1]).chain([u64::MAX - 1, u64::MAX]);
+        for number in (0..100_000).chain(edges) {
+            let mut out = b"id ".to_vec();
+            push_number(&mut out, number);
+            assert_eq!(out, format!("id {number}").as_bytes());
+        }
+    }
 
     #[test]
     fn strict_numbers() {

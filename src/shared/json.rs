@@ -73,7 +73,7 @@ impl Members<'_> {
     }
 
     pub fn number(&mut self, key: &str, number: u64) {
-        self.raw(key, itoa::Buffer::new().format(number));
+        self.raw(key, &number.to_string());
     }
 
     pub fn text(&mut self, key: &str, text: &[u8]) {
