@@ -3,6 +3,8 @@
 
 use std::{collections::VecDeque, io, sync::Arc};
 
+use smallvec::SmallVec;
+
 use super::batch::{Batch, Bytes, Cut, Synced};
 use super::segment::{LogLocation, RecordKey, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
@@ -50,8 +52,11 @@ impl Open {
     }
 }
 
+/// A file, and the size to which it is truncated after the sync.
+type Unsynced = (Arc<dyn LogFile>, Option<u64>);
+
 pub struct SyncTask {
-    files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
+    files: SmallVec<[Unsynced; 1]>,
     end: Synced,
 }
 
@@ -199,7 +204,7 @@ impl Writer {
         SyncTask { files: self.files_left().chain(current).collect(), end: self.written }
     }
 
-    fn files_left(&self) -> impl Iterator<Item = (Arc<dyn LogFile>, Option<u64>)> + '_ {
+    fn files_left(&self) -> impl Iterator<Item = Unsynced> + '_ {
         debug_assert_eq!(self.written_pieces, self.pending.len(), "all pieces must be written");
         self.left.iter().map(|open| (open.file.clone(), Some(open.length)))
     }

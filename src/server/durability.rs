@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use super::delivery::Outbox;
 use super::reports::SlowReply;
 use super::space::{Space, Staging};
@@ -192,7 +194,7 @@ impl Durability {
         if held.is_empty() {
             return 0;
         }
-        let mut released = Vec::with_capacity(held.len());
+        let mut released: SmallVec<[HeldReply; 1]> = SmallVec::with_capacity(held.len());
         let durable = self.wal.durable();
         while held.front().is_some_and(|reply| reply.promise.position <= durable) {
             released.extend(held.pop_front());
