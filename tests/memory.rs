@@ -36,6 +36,11 @@ fn joined(head: &str, filling: &str, count: usize) -> Vec<u8> {
     format!("{head}{}", filling.repeat(count)).into_bytes()
 }
 
+/// Returns many short commands, which one turn decodes, and the bytes behind them.
+fn many(command: &str, rest: &str) -> String {
+    command.repeat(90) + rest
+}
+
 /// Returns a packet whose header announces `announced` bytes of data.
 fn packet(kind: u32, announced: u32, data: &[u8]) -> Vec<u8> {
     [&b"\0REQ"[..], &kind.to_be_bytes(), &announced.to_be_bytes(), data].concat()
@@ -67,10 +72,13 @@ fn inputs(wire: Wire) -> Vec<Input> {
                 let [reason, name] = [4096, 512].map(|length| "x".repeat(length));
                 format!("put 0 0 60 10 err:\"{reason}\" tub:\"{name}\" idp:\"{name}\"{groups}\r\n")
             }),
+            whole("half a line after many", 1500, many("use t\r\n", "use")),
+            whole("a command behind a waiting one", 1500, many("use t\r\n", "reserve\r\nuse t\r\n")),
             whole("waiting commands", 50, joined("reserve\r\n", "use some.tube\r\n", 2000)),
         ],
         Wire::Gearman => vec![
             half("line of text", 500, joined("sta", "x", 180)),
+            whole("half a line after many", 1500, many("version\r\n", "ver")),
             half("packet", 500, packet(1, 64, b"func")),
             half("body", 50, packet(7, 600_000, &[b"f\0u\0", &filling[..]].concat())),
             half(
@@ -81,6 +89,7 @@ fn inputs(wire: Wire) -> Vec<Input> {
         ],
         Wire::Workq => vec![
             half("line", 500, joined("add ", "x", 180)),
+            whole("half a line after many", 1500, many("delete\r\n", "del")),
             half("lease of many names", 25, joined("lease", " name", 180_000)),
             half("body", 25, joined(&format!("add {ID} ping 1000 60000 1048576\r\n"), "x", 900_000)),
             whole(

@@ -8,7 +8,7 @@ mod secure;
 mod shared;
 
 use std::io::{Error, ErrorKind, IoSliceMut};
-use std::{ops::Range, sync::Arc, time::Instant};
+use std::{collections::VecDeque, ops::Range, sync::Arc, time::Instant};
 
 use self::account::Backlog;
 use super::delivery::{Outbox, WriteState};
@@ -53,6 +53,8 @@ pub struct ThreadScratch {
     pub turn: TurnScratch,
     buffer: Vec<u8>,
     backlog: Option<Box<Backlog>>,
+    /// An empty queue, whose capacity the connections share.
+    pending: VecDeque<Request>,
     /// `true` if other connections have queued work.
     pub others: bool,
     is_turn_spent: bool,
@@ -211,6 +213,8 @@ impl Connection {
         if backlog.is_empty() {
             (backlog.received, backlog.last_received) = (false, None);
             thread.backlog = self.backlog.take();
+        } else {
+            backlog.leave_spare_space(&mut thread.pending);
         }
         next
     }
@@ -293,7 +297,11 @@ impl Connection {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
         }
-        let rest = std::mem::take(&mut self.backlog().rest);
+        let backlog = self.backlog();
+        if thread.pending.capacity() > 0 && backlog.pending.capacity() == 0 {
+            backlog.pending = std::mem::take(&mut thread.pending);
+        }
+        let rest = std::mem::take(&mut backlog.rest);
         let to = rest.len();
         if thread.buffer.len() < to {
             thread.buffer.resize(LAST_BUFFER, 0);

@@ -41,6 +41,14 @@ impl Backlog {
             && self.charged() == 0
             && self.space_request == SpaceRequest::default()
     }
+
+    /// Keeps only the space that is charged.
+    pub(super) fn leave_spare_space(&mut self, queue: &mut VecDeque<Request>) {
+        if self.pending.len() < self.pending.capacity() {
+            let needed = self.pending.drain(..).collect();
+            *queue = std::mem::replace(&mut self.pending, needed);
+        }
+    }
 }
 
 impl Connection {
