@@ -27,7 +27,7 @@ type Failure = (u8, String);
 type Outcome = Result<ExitCode, Failure>;
 
 fn main() -> ExitCode {
-    allocator::configure(system::is_address_space_limited());
+    allocator::configure();
     system::avoid_modules();
     // The default connection limit depends on the limit on open files.
     system::raise_file_limit();

@@ -14,28 +14,28 @@ const REST: Duration = Duration::from_micros(50);
 /// The minimum interval between returns of memory to the system, unless a return is urgent.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// An urgent return of memory blocks other threads, so the following pause is this many times as long as the return.
+/// The pause after an urgent return of memory is this many times as long as the return.
 const SHARE: u32 = 20;
 
 pub fn run_timer(hub: &Hub) {
     let mut scratch = TurnScratch::default();
-    let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
+    let (mut began, mut given_back, mut is_giving_back) = (Instant::now(), Instant::now(), false);
     // [`Hub::turn`] sets the alarm to the next deadline.
     while hub.alarm.wait(&hub.clock) {
-        let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine.has_deferred());
+        let has_deferred = hub.turn(&mut scratch, |core, _, _| core.engine.has_deferred());
         if let Some(log) = &hub.log {
             // Do not sync here, because no spare thread takes over from this thread during a slow sync.
             log.commit(hub, false, &mut scratch.out);
         }
         hub.clear_discarded();
-        if unfinished {
+        if has_deferred {
             std::thread::sleep(REST);
         }
-        let pause = if hub.memory.must_give_back() { took * SHARE } else { PAUSE };
-        if given_back.elapsed() >= pause {
-            let began = Instant::now();
-            hub.give_back();
-            (given_back, took) = (Instant::now(), began.elapsed());
+        let pause = if hub.memory.must_give_back() { (given_back - began) * SHARE } else { PAUSE };
+        if is_giving_back || given_back.elapsed() >= pause {
+            began = if is_giving_back { began } else { Instant::now() };
+            is_giving_back = hub.give_back(is_giving_back);
+            given_back = Instant::now();
         }
     }
 }

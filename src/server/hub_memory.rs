@@ -44,12 +44,20 @@ impl Hub {
         }
     }
 
-    pub fn give_back(&self) {
-        if self.memory.has_freed_much() {
+    /// Begins or continues the return of freed memory to the system. Returns `true` if it must be continued.
+    pub fn give_back(&self, has_begun: bool) -> bool {
+        if !has_begun {
+            if !self.memory.has_freed_much() {
+                return false;
+            }
             self.memory.gave_back();
-            self.config.give_back.iter().for_each(|give_back| give_back());
-            self.config.resident.iter().for_each(|resident| self.memory.set_resident(resident()));
         }
+        let continues = self.config.give_back.is_some_and(|give_back| !give_back());
+        if continues {
+            self.alarm.advance(Time::default());
+        }
+        self.config.resident.iter().for_each(|resident| self.memory.set_resident(resident()));
+        continues
     }
 
     /// Frees a large value on the timer thread or, with a manual clock, immediately, because no timer thread runs.

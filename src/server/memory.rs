@@ -186,10 +186,10 @@ impl Memory {
 
     pub fn has_freed_much(&self) -> bool {
         let freed = self.freed();
-        self.must_give_back() || freed > MIN_FREED && freed > self.taken()
+        self.must_give_back() || freed > MIN_FREED && freed > self.taken() || self.too_large.load(Ordering::Relaxed)
     }
 
-    /// `true` if returning more memory later would block others for too long, or an oversized process has freed memory.
+    /// `true` if clients have freed so much memory that it should be returned soon, or if the process is too large.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)
@@ -279,11 +279,12 @@ mod tests {
         memory.set_resident(89 << 20);
         assert!(memory.is_exhausted() && memory.room() == 0 && memory.allowance() == 0);
         memory.set_engine((13 << 20, 0));
-        assert!(!memory.has_freed_much(), "the account has not grown since memory was given back");
+        assert!(memory.has_freed_much(), "a repeated return may help");
+        assert!(!memory.must_give_back(), "the account has not grown since memory was given back");
         memory.set_engine((14 << 20, 0));
-        assert!(!memory.has_freed_much());
+        assert!(!memory.must_give_back());
         memory.set_engine((13 << 20, 0));
-        assert!(memory.has_freed_much(), "giving memory back may help now");
+        assert!(memory.must_give_back(), "giving memory back may help now");
         let checks = (0..10 * TURNS_BETWEEN).filter(|_| memory.needs_resident()).count();
         assert_eq!(checks, 10, "another thread may have given memory back");
         memory.set_resident(80 << 20);

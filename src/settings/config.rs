@@ -171,9 +171,10 @@ pub struct Config {
     /// The maximum size of a client's unread replies, in bytes. The server does not read from a client above the limit.
     pub max_output: usize,
     #[doc(hidden)]
-    /// A function that gives unused memory of the allocator back to the system. The server calls the function after
-    /// clients have freed much memory, at most once a second unless they freed over 32 MiB or the process is too large.
-    pub give_back: Option<fn()>,
+    /// A function that gives some unused memory of the allocator back to the system, and returns `true` if no more is
+    /// left. The server calls the function until then after clients have freed much memory, at most once a second
+    /// unless they freed over 32 MiB or the process is too large.
+    pub give_back: Option<fn() -> bool>,
     #[doc(hidden)]
     /// A function that returns the resident memory of the process in bytes. While the result exceeds `max_memory` plus
     /// a margin, the server refuses commands that need memory. `None` if only a part of the process is the server.

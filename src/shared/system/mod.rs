@@ -81,11 +81,6 @@ pub fn memory() -> u64 {
     of_system.chain(limits).chain(NARROW_ADDRESS_SPACE).min().unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if the address space is limited, so that reserved addresses count even if they are unused.
-pub fn is_address_space_limited() -> bool {
-    NARROW_ADDRESS_SPACE.is_some() || resource_limit(ADDRESS_SPACE).is_some()
-}
-
 fn resource_limit(resource: Resource) -> Option<u64> {
     // On some systems, a limit is a 32-bit or a signed number.
     #[allow(clippy::unnecessary_cast)]
