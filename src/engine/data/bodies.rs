@@ -96,8 +96,8 @@ pub const PAGED_MAX: usize = 1024;
 /// The minimum page size in bytes. The allocator returns a freed block of this size to the system immediately.
 const PAGE: usize = 128 * 1024;
 const CLASSES: usize = 32;
-/// Larger bodies are freed after the engine's lock is released, because freeing them is slow.
-const SLOW_TO_FREE: usize = 1 << 20;
+/// Larger bodies are freed after the engine's lock is released, because unmapping them is slow.
+const SLOW_TO_FREE: usize = 64 * 1024;
 /// The maximum number of bodies that one call to `check_in_flight` checks.
 const MAX_CHECKED: usize = 32;
 
