@@ -15,7 +15,7 @@ const REST: Duration = Duration::from_micros(50);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause after an urgent return of memory is this many times as long as the return.
-const SHARE: u32 = 20;
+const SHARE: u32 = 4;
 
 pub fn run_timer(hub: &Hub) {
     let mut scratch = TurnScratch::default();
