@@ -109,7 +109,9 @@ impl Hub {
 
     pub fn commit(&self, _: &mut TurnScratch) {}
     pub fn clear_discarded(&self) {}
-    pub fn give_back(&self) {}
+    pub fn give_back(&self, _: bool) -> bool {
+        false
+    }
 }
 
 impl JournalAccess for Hub {
