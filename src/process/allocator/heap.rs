@@ -1,5 +1,5 @@
 //! The allocator of programs for Linux. It maps large blocks separately, and allocates small blocks with dlmalloc. Owns
-//! the return of free memory to the system, in steps that block other threads for at most a few microseconds. glibc's
+//! the return of free memory to the system, in steps that discard pages without blocking other threads. glibc's
 //! allocator can block them for tens of milliseconds. musl's allocator often maps and unmaps memory, so queues with
 //! bodies of several hundred bytes would use twice the CPU time.
 
@@ -197,10 +197,11 @@ pub struct Segments {
 // SAFETY: each returned segment is a new mapping, which stays valid until the segment is freed.
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let size = size.max(self.mapped.get() / FRACTION / SEGMENT * SEGMENT);
-        let size_with_gap = size.checked_add(GAP).filter(|_| self.can_map.get());
-        let segment = size_with_gap.map_or(null_mut(), map);
-        let size = if segment.is_null() { 0 } else { size };
+        let larger = size.max(self.mapped.get() / FRACTION / SEGMENT * SEGMENT);
+        // The larger segment may not fit into limited addresses.
+        let sizes = [larger, size].into_iter().filter(|_| self.can_map.get());
+        let mut segments = sizes.map(|size| (size.checked_add(GAP).map_or(null_mut(), map), size));
+        let (segment, size) = segments.find(|(segment, _)| !segment.is_null()).unwrap_or((null_mut(), 0));
         self.mapped.set(self.mapped.get() + size);
         (segment, size, 0)
     }

@@ -106,3 +106,11 @@ fn allocations_can_use_the_blocks_that_are_being_returned() {
     let again = (kept..pieces.len()).filter(|_| !unsafe { heap.alloc(layout) }.is_null()).count();
     assert_eq!(again, pieces.len() - kept);
 }
+
+#[test]
+fn without_addresses_for_a_larger_segment_a_small_one_is_mapped() {
+    let heap = ProgramHeap::new();
+    lock(&heap.small).allocator().mapped.set(usize::MAX / 2);
+    assert!(!unsafe { heap.alloc(Layout::new::<u64>()) }.is_null());
+    assert_eq!(lock(&heap.small).allocator().mapped.get(), usize::MAX / 2 + SEGMENT);
+}
