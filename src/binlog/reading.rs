@@ -441,11 +441,11 @@ impl<'a> Reading<'a> {
             Record::Opened { number, from, to, states, bound } if number < MAX_OPEN => {
                 let operation = OpenOperation { from: from.into(), to: to.into(), states: states_of(states), bound };
                 let size = operation_size(operation.names());
-                let before = self.engine.restore_operation(number, operation).map(operation_size);
+                let before = self.engine.restore_operation(number, Some(operation)).map(operation_size);
                 self.journal.changed(Live::Operation, number, before, Some(size));
             }
             Record::Done(number) if number < MAX_OPEN.into() => {
-                let before = self.engine.restore_closed(number as u32).map(operation_size);
+                let before = self.engine.restore_operation(number as u32, None).map(operation_size);
                 self.journal.changed(Live::Operation, number as u32, before, None);
             }
             _ => {}

@@ -211,9 +211,8 @@ pub fn confirm(question: &str, is_confirmed: bool) -> Result {
         return Ok(());
     }
     let mut stderr = std::io::stderr();
-    if !std::io::stdin().is_terminal() || !stderr.is_terminal() {
-        return Err(Problem::usage(format!("{question} Confirm with --yes")));
-    }
+    let has_terminal = std::io::stdin().is_terminal() && stderr.is_terminal();
+    Problem::check_usage(has_terminal, &format!("{question} Confirm with --yes"))?;
     let _ = write!(stderr, "{question} [y/N] ");
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);

@@ -79,9 +79,7 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> R
 }
 
 pub fn reserve(call: &Call, out: &mut Out) -> Result<u8> {
-    if call.has(&DELETE) && call.has(&BURY) {
-        return Err(Problem::usage("--delete cannot be used with --bury"));
-    }
+    Problem::check_usage(!call.has(&DELETE) || !call.has(&BURY), "--delete cannot be used with --bury")?;
     let wait = call.short_number(&WAIT)?.map(u64::from);
     let mut link = Link::open(call)?;
     link.watch(&call.tubes()?)?;
@@ -116,9 +114,7 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
             _ => Ok(DONE),
         };
     }
-    if count.is_some() {
-        return Err(Problem::usage("--count requires --tube"));
-    }
+    Problem::check_usage(count.is_none(), "--count requires --tube")?;
     for_each_job(call, out, &mut |link, id| {
         let command = format!("kick-job {id}");
         match &*link.ask(&command)?.line {
@@ -200,9 +196,7 @@ fn give_back(link: &mut Link, id: u64, old: &StatsReply, pri: Option<u32>, delay
 pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
     let ids = call.ids()?;
     let groups = call.groups()?;
-    if ids.is_empty() == groups.is_empty() {
-        return Err(Problem::usage("wait requires either job IDs or --group"));
-    }
+    Problem::check_usage(ids.is_empty() != groups.is_empty(), "wait requires either job IDs or --group")?;
     let until = call.short_number(&UNTIL)?.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let mut link = Link::open(call)?;
     let mut code = DONE;

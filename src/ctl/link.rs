@@ -100,14 +100,11 @@ impl ServerTarget {
         if let Some((Flag { long, .. }, _)) = useless {
             return Err(Problem::usage(format!("--{long} requires a server with TLS: -s beanstalks://HOST:PORT")));
         }
-        if files[2].is_some() && files[1].is_none() {
-            return Err(Problem::usage("--key requires --cert"));
-        }
+        Problem::check_usage(files[2].is_none() || files[1].is_some(), "--key requires --cert")?;
         let token = call.value(&TOKEN).map(|path| read_token(&path)).transpose()?;
-        if token.is_some() && matches!(server, ServerName::Tcp(..)) {
-            let advice = "requires TLS (-s beanstalks://HOST:PORT) or a Unix socket";
-            return Err(Problem::usage(format!("--{} {advice}", TOKEN.long)));
-        }
+        let is_safe = token.is_none() || !matches!(server, ServerName::Tcp(..));
+        let problem = "--token-file requires TLS (-s beanstalks://HOST:PORT) or a Unix socket";
+        Problem::check_usage(is_safe, problem)?;
         let [authority, certificate, key] = files;
         let files = is_tls.then_some(ClientTlsFiles { authority, certificate, key });
         Ok(ServerTarget { server, timeout, token, security: Security::load(files.as_ref()).map_err(Problem::refused)? })
@@ -122,10 +119,10 @@ impl ServerTarget {
                 let limit = limit.unwrap_or(Duration::from_secs(60));
                 self.security.connect(&host_and_port(host, *port), limit).map(Client::over)
             }
-            ServerName::Tcp(host, port) => match limit {
-                Some(limit) => Client::connect_within((host.as_str(), *port), limit),
-                None => Client::connect((host.as_str(), *port)),
-            },
+            // The operating system also limits the time to connect.
+            ServerName::Tcp(host, port) => {
+                Client::connect_within((host.as_str(), *port), limit.unwrap_or(Duration::MAX))
+            }
         };
         let connected = connected.and_then(|mut client| client.set_timeout(limit).map(|()| client));
         let mut client = connected.map_err(|error| self.failed(&error))?;

@@ -193,6 +193,10 @@ impl Problem {
         Problem::new(BAD_USAGE, text.into())
     }
 
+    pub fn check_usage(is_valid: bool, text: &str) -> Result {
+        is_valid.then_some(()).ok_or_else(|| Problem::usage(text))
+    }
+
     pub fn empty(text: impl Into<String>) -> Box<Problem> {
         Problem::new(EMPTY, text.into())
     }

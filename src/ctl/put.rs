@@ -43,16 +43,13 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
                 "every" => matches!(Recurrence::parse(value.as_bytes()), Some(Recurrence::Every(_))),
                 _ => value.split(':').all(|part| is_tube_name(part.as_bytes())),
             };
-            if !is_valid {
-                return Err(Problem::usage(format!("--{}: invalid value: {}", opt.long, value.escape_debug())));
-            }
+            Problem::check_usage(is_valid, &format!("--{}: invalid value: {}", opt.long, value.escape_debug()))?;
             tags.push((word, if word == "cron" { format!(" cron:\"{value}\"") } else { format!(" {word}:{value}") }));
         }
     }
     let has = |wanted: &str| tags.iter().any(|(word, _)| *word == wanted);
-    if (has("cron") || has("every")) && !has("idp") {
-        return Err(Problem::usage("--cron and --every require --unique, the name of the schedule"));
-    }
+    let is_named = has("idp") || !has("cron") && !has("every");
+    Problem::check_usage(is_named, "--cron and --every require --unique, the name of the schedule")?;
     Ok(tags)
 }
 
@@ -60,17 +57,15 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let name = tube(&call.value(&TUBE).unwrap_or_else(|| "default".to_owned()))?;
     let lines = call.has(&LINES);
     let files = call.values(&FILE);
-    if !call.operands.is_empty() && (lines || !files.is_empty()) {
-        return Err(Problem::usage("put: bodies cannot be used with --lines or --file"));
-    }
+    let has_one_source = call.operands.is_empty() || !lines && files.is_empty();
+    Problem::check_usage(has_one_source, "put: bodies cannot be used with --lines or --file")?;
     let ids = if lines && !call.has(&JSON) { None } else { Some(call.has(&JSON)) };
     let tags = tags(call)?;
     let number = |opt: &Flag, default| call.short_number(opt).map(|number| number.unwrap_or(default));
     let numbers = (number(&PRI, 1024)?, number(&DELAY, 0)?, number(&TTR, 60)?);
     let reads = call.operands.is_empty();
-    if reads && files.is_empty() && !lines && std::io::stdin().is_terminal() {
-        return Err(Problem::usage("put requires a body, --lines, --file, or a body on stdin"));
-    }
+    let has_body = !reads || !files.is_empty() || lines || !std::io::stdin().is_terminal();
+    Problem::check_usage(has_body, "put requires a body, --lines, --file, or a body on stdin")?;
     let mut link = Link::open(call)?;
     for (word, _) in &tags {
         // A server that does not support the tag would execute the job body as commands.

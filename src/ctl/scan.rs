@@ -140,9 +140,8 @@ impl Scan {
                 match listed {
                     ListOutcome::All => {}
                     ListOutcome::Unknown => return Ok(false),
-                    ListOutcome::Refused(_) if tube == "*" => continue 'tubes,
                     ListOutcome::Refused(reason) => {
-                        self.refused.push(format!("{tube}: {reason}"));
+                        self.refused.extend((tube != "*").then(|| format!("{tube}: {reason}")));
                         continue 'tubes;
                     }
                 }

@@ -80,12 +80,9 @@ pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8> {
     let name = tube(&call.operands[0])?;
     let settings = call.operands[1..].join(" ");
     let none = call.has(&NONE);
-    if read_settings(settings.as_bytes()).is_none() {
-        return Err(Problem::usage(format!("tube: invalid settings: {}", settings.escape_debug())));
-    }
-    if none && !settings.is_empty() {
-        return Err(Problem::usage("tube: --none cannot be used with settings"));
-    }
+    let are_valid = read_settings(settings.as_bytes()).is_some();
+    Problem::check_usage(are_valid, &format!("tube: invalid settings: {}", settings.escape_debug()))?;
+    Problem::check_usage(!none || settings.is_empty(), "tube: --none cannot be used with settings")?;
     let mut link = Link::open(call)?;
     if none || !settings.is_empty() {
         return link.expect(format!("set-tube {name} {settings}").trim_end(), "SET").map(|_| DONE);
@@ -109,9 +106,7 @@ const BATCH: usize = 100;
 /// If the fallback for servers without `move-tube` fails, no job is lost, but a job can exist in both tubes.
 pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
     let (from, to) = (tube(&call.operands[0])?, tube(&call.operands[1])?);
-    if from == to {
-        return Err(Problem::usage("move: the two tubes are the same"));
-    }
+    Problem::check_usage(from != to, "move: the two tubes are the same")?;
     let state = state_of(call)?;
     let limit = call.number(&MOVED, 1, u64::MAX)?;
     let some = limit.map_or(String::new(), |limit| format!("at most {limit} "));

@@ -149,9 +149,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
         // Do not fail yet: the remaining replies must be read before another command is sent.
         Ok(())
     })?;
-    if let Some(problem) = refused {
-        return Err(problem);
-    }
+    refused.map_or(Ok(()), Err)?;
     ask_each(link, "stats-job", &mut ids.iter().map(|(_, id)| id.clone()), &mut |number, reply| {
         let jobs = &mut found[ids[number].0];
         let stats = stats_of("stats-job", &reply).unwrap_or_default();

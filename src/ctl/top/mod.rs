@@ -55,12 +55,9 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     if call.has(&BATCH) {
         return batch(out, model, &target, &only, (interval, rounds));
     }
-    if !std::io::stdin().is_terminal() || !out.is_terminal {
-        return Err(Problem::usage("top: stdin or stdout is not a terminal; use -b to print tables"));
-    }
-    if rounds.is_some() {
-        return Err(Problem::usage("top: --count goes with --batch"));
-    }
+    let has_terminal = std::io::stdin().is_terminal() && out.is_terminal;
+    Problem::check_usage(has_terminal, "top: stdin or stdout is not a terminal; use -b to print tables")?;
+    Problem::check_usage(rounds.is_none(), "top: --count requires --batch")?;
     let (columns, lines) = terminal::size();
     let (min_columns, min_lines) = screen::MIN_SIZE;
     if columns < min_columns || lines < min_lines {

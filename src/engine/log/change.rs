@@ -192,13 +192,11 @@ impl Engine {
         self.agenda.open.get(&number)
     }
 
-    /// Returns the length in bytes of the names in a replaced operation.
-    pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
-        self.agenda.open.insert(number, operation).map(|before| before.names())
-    }
-
-    pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
-        self.agenda.open.remove(&number).map(|operation| operation.names())
+    /// `None` closes the operation. Returns the length in bytes of the names in the previous operation.
+    pub fn restore_operation(&mut self, number: u32, operation: Option<OpenOperation>) -> Option<usize> {
+        let before = self.agenda.open.remove(&number);
+        self.agenda.open.extend(operation.map(|operation| (number, operation)));
+        before.map(|operation| operation.names())
     }
 
     /// Counts a restored move of a job as progress of the operations from `from` to `to`.
