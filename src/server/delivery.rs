@@ -11,10 +11,11 @@ use crossbeam_channel::Sender;
 use mio::Waker;
 
 use super::memory::{Memory, CONNECTION_COST};
-use super::socket::{PeerAddress, Stream};
+use super::socket::{PeerAddress, Stream, MAX_SENT};
 #[cfg(feature = "tls")]
 use super::tls::{TlsSession, SESSION_COST};
 use crate::access::AccessTable;
+use crate::protocol::text::upto;
 use crate::protocol::Output;
 use crate::shared::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "tls")]
@@ -219,8 +220,9 @@ impl Outbox {
         }
     }
 
-    /// Writes until all output is sent or an error occurs, such as `WouldBlock` for a full socket.
-    fn transmit(&self, output: &mut Output) -> io::Result<()> {
+    /// Writes until all output is sent (returns `true`), or about [`MAX_SENT`] bytes, or an error occurs, such as
+    /// `WouldBlock` for a full socket.
+    fn transmit(&self, output: &mut Output) -> io::Result<bool> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             return tls.lock().send(&self.stream, output);
@@ -351,21 +353,28 @@ impl Outbox {
     /// Sends replies without a lock. Requires [`WriteState::Clear`]. Returns `false` if the state has changed.
     #[inline(always)] // for speed
     pub fn send(&self, out: &mut Output) -> bool {
-        let Err(error) = self.transmit(out) else {
+        let sent = self.transmit(out);
+        if matches!(sent, Ok(true)) {
             if out.capacity() > KEEP_BUFFER {
                 *out = Output::new();
             }
             return true;
-        };
+        }
         let mut state = self.state.lock();
         debug_assert!(state.length() == 0 && state.writer == Writer::None, "another thread has pending output");
         let rest = std::mem::take(out);
-        if error.kind() == ErrorKind::WouldBlock {
-            state.unsent().output = rest;
-            state.block(true);
-            state.charge(&self.owner.memory);
-        } else {
+        if sent.as_ref().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
             state.give_up(Peer::Gone);
+            return false;
+        }
+        state.unsent().output = rest;
+        if sent.is_err() {
+            state.block(true);
+        }
+        state.charge(&self.owner.memory);
+        drop(state);
+        if sent.is_ok() {
+            self.wake_owner();
         }
         false
     }
@@ -408,8 +417,13 @@ impl Outbox {
             if sent.is_ok() {
                 state.unsent().stuck = None;
             }
+            if !matches!(sent, Ok(true)) {
+                let unsent = state.unsent();
+                output.append(&mut unsent.output);
+                unsent.output = std::mem::take(&mut output);
+            }
             match sent {
-                Ok(()) if state.length() == 0 => {
+                Ok(true) if state.length() == 0 => {
                     wakes = !state.waiting && std::mem::take(&mut state.resume);
                     if output.capacity() <= KEEP_BUFFER && spare.capacity() == 0 {
                         *spare = output;
@@ -417,15 +431,13 @@ impl Outbox {
                     break;
                 }
                 // New output may have to wait for the log. The thread that ends the delay sends the output.
-                Ok(()) if state.delay_reasons > 0 => {
+                Ok(_) if state.delay_reasons > 0 => {
                     wakes = false;
                     break;
                 }
-                Ok(()) => {}
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(error) => {
-                    let unsent = state.unsent();
-                    output.append(&mut unsent.output);
-                    unsent.output = output;
                     if error.kind() != ErrorKind::WouldBlock {
                         state.give_up(Peer::Gone);
                         is_connected = false;
@@ -462,35 +474,45 @@ impl Drop for Outbox {
     }
 }
 
-/// Fails with `WouldBlock` if the socket is full, and with `ConnectionAborted` if the lease has ended.
-fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
-    loop {
+/// Sends up to [`MAX_SENT`] bytes. Returns `true` if all output was sent. Fails with `WouldBlock` if the socket is
+/// full, and with `ConnectionAborted` if the lease has ended.
+fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<bool> {
+    let mut left = MAX_SENT;
+    while left > 0 {
         if lease.is_over() {
             return Err(ErrorKind::ConnectionAborted.into());
         }
         let written = match output.only() {
-            Some([]) => return Ok(()),
-            Some(bytes) => stream.write(&[IoSlice::new(bytes)]),
+            Some([]) => return Ok(true),
+            Some(bytes) => stream.write(&[IoSlice::new(upto(bytes, left))]),
             None => {
                 let mut slices = [IoSlice::new(&[]); SLICES];
-                let mut count = 0;
+                let (mut count, mut room) = (0, left);
                 for (slice, chunk) in slices.iter_mut().zip(output.chunks().filter(|chunk| !chunk.is_empty())) {
-                    *slice = IoSlice::new(chunk);
+                    *slice = IoSlice::new(upto(chunk, room));
+                    room -= slice.len();
                     count += 1;
                 }
                 if count == 0 {
-                    return Ok(());
+                    return Ok(true);
                 }
                 stream.write(&slices[..count])
             }
         };
         match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(sent) => output.consume(sent),
+            Ok(sent) => {
+                output.consume(sent);
+                if output.is_empty() {
+                    return Ok(true);
+                }
+                left = left.saturating_sub(sent);
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+    Ok(false)
 }
 
 pub enum Message {
@@ -615,6 +637,31 @@ mod tests {
         assert!(!outbox.flush(&mut out));
         drop((outbox, peer));
         assert_eq!((memory.buffers(), memory.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn a_send_to_a_client_that_reads_at_once_is_limited() {
+        let (outbox, mut peer) = pair();
+        let body: Vec<u8> = (0..8 << 20).map(|index| (index / 251) as u8).collect();
+        let mut out = Output::new();
+        out.text().extend_from_slice(&body);
+        let mut left = body.len();
+        let reader = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            while received.len() < 8 << 20 {
+                let _ = peer.read_to_end(&mut received);
+            }
+            received
+        });
+        outbox.send(&mut out);
+        while left > 0 {
+            let now = outbox.state.lock().length();
+            assert!(left - now <= MAX_SENT, "{left} to {now}");
+            left = now;
+            outbox.flush(&mut out);
+        }
+        assert!(reader.join().expect("a reader") == body);
+        assert_eq!(outbox.write_state(0, false, false), WriteState::Clear);
     }
 
     #[test]

@@ -20,6 +20,10 @@ use crate::shared::system;
 /// The length of the accept queue. The kernel may apply a lower limit.
 const BACKLOG: i32 = 1024;
 
+/// The maximum number of bytes in a send. While a client reads as fast as the server writes, the thread serves other
+/// clients between two sends.
+pub const MAX_SENT: usize = 512 * 1024;
+
 /// The number of attempts to lock a directory, which servers lock only while they bind a socket.
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);

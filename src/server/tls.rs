@@ -14,7 +14,7 @@ pub use rustls::ServerConfig;
 use rustls::{crypto, CipherSuite, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 
-use super::socket::Stream;
+use super::socket::{Stream, MAX_SENT};
 use crate::protocol::Output;
 use crate::settings::config::TlsFiles;
 use crate::shared::files;
@@ -300,16 +300,18 @@ impl TlsSession {
         Ok(ended)
     }
 
-    /// Encrypts and sends `output`. Fails with `WouldBlock` if the socket is full.
-    pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<()> {
+    /// Encrypts and sends up to about [`MAX_SENT`] bytes. Returns `true` if all output was sent. Fails with
+    /// `WouldBlock` if the socket is full.
+    pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<bool> {
         if self.broken {
             return Err(ErrorKind::BrokenPipe.into());
         }
+        let before = output.len();
         loop {
             self.push(stream)?;
             output.consume(std::mem::take(&mut self.unconfirmed));
-            if output.is_empty() {
-                return Ok(());
+            if output.is_empty() || before - output.len() >= MAX_SENT {
+                return Ok(output.is_empty());
             }
             BUFFERS.with_borrow_mut(|Buffers { sealed, open }| {
                 let bytes = match output.only() {
