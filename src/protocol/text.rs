@@ -2,6 +2,7 @@
 
 use crate::access::hex;
 use crate::engine::{hex_digits, is_tube_name_byte};
+use crate::shared::json::is_hostile;
 
 pub fn past<T>(all: &[T], count: usize) -> &[T] {
     all.get(count..).unwrap_or_default()
@@ -174,20 +175,22 @@ pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
 }
 
-/// Escapes a name for Prometheus. An invalid UTF-8 byte becomes `\xNN`, and a backslash is doubled to keep labels
-/// unique. The format requires escaping each resulting backslash again.
+/// Escapes a name for Prometheus. Each byte of an invalid, control or invisible character becomes `\xNN`, and a
+/// backslash is doubled to keep labels unique. The format requires escaping each resulting backslash again.
 pub fn metric_label(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
+    let push_hex = |text: &mut String, bytes: &[u8]| bytes.iter().for_each(|it| *text += &format!("\\\\x{it:02x}"));
     for chunk in name.utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
                 '\\' => text.push_str("\\\\\\\\"),
                 '"' => text.push_str("\\\""),
                 '\n' => text.push_str("\\n"),
+                letter if is_hostile(letter) => push_hex(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes()),
                 letter => text.push(letter),
             }
         }
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
+        push_hex(&mut text, chunk.invalid());
     }
     text
 }

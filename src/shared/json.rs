@@ -13,7 +13,7 @@ use crate::shared::base64;
 const DEPTH: usize = 16;
 
 pub fn is_hostile(letter: char) -> bool {
-    letter.is_control() || INVISIBLE.iter().any(|range| range.contains(&letter))
+    letter.is_control() || letter > '\u{a0}' && INVISIBLE.iter().any(|range| range.contains(&letter))
 }
 
 /// Unicode's default-ignorable characters (including characters that reorder text), line separators, interlinear
