@@ -89,6 +89,11 @@ fn a_job_that_cannot_be_printed_is_not_deleted() {
             assert_eq!((ended.code, server.count("default", "ready")), (1, 1), "{closed}: {}", ended.err);
             assert!(ended.err.contains("cannot write: Bad file descriptor"), "{closed}: {}", ended.err);
         }
+        let mut command = shell("exec \"$0\" \"$@\" <&-", &["put"]);
+        command.env("BEANPOLE_SERVER", server.address().to_string());
+        let ended = run_command(command);
+        assert_eq!((ended.code, server.count("default", "ready")), (1, 1), "{}", ended.err);
+        assert!(ended.err.contains("stdin: Bad file descriptor"), "{}", ended.err);
         // `cat` must fail if its stdout is a full device, but not if the stdout of `work` is closed.
         server.ok(&["put", "-t", "full", "kept"]);
         let mut command = server.command(&["work", "--once", "--retries", "0", "full", "--", "cat"]);
