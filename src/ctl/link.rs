@@ -281,7 +281,9 @@ impl Link {
 
 pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     match first_word(&reply.line) {
-        "OK" if !reply.body.is_empty() => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
+        "OK" if reply.body.windows(2).any(|pair| pair == b": ") => {
+            Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body))))
+        }
         "NOT_FOUND" => Ok(None),
         _ => Err(refusal(command, &reply.line)),
     }

@@ -84,6 +84,7 @@ fn truncated_and_invalid_replies_are_reported() {
         ("HTTP/1.1 400 Bad Request\r\n\r\n", &["the server answered HTTP/1.1"]),
         ("OK 4\r\n---\nXX", &["invalid reply; this is not a beanstalk server"]),
         ("OK 0\r\n\r\n", &["stats: the server answered OK 0"]),
+        ("OK 14\r\n---\n- default\n\r\n", &["stats: the server answered OK 14"]),
         ("OK many\r\n", &["invalid reply; this is not a beanstalk server"]),
         ("OK 99999999999\r\n", &["invalid reply; this is not a beanstalk server"]),
         ("\u{1b}[2J\r\n", &["\\u{1b}[2J"]),
@@ -125,10 +126,16 @@ fn a_server_that_sends_too_many_replies_supports_no_tags() {
 
 #[test]
 fn a_group_is_not_complete_if_its_statistics_are_invalid() {
-    for reply in ["OK 3\r\nabc\r\n", "OK 4\r\n---\n\r\n", "OK 16\r\n---\npending: -1\n\r\n"] {
+    let unknown = "the reply does not contain the number of pending jobs";
+    for (reply, problem) in [
+        ("OK 3\r\nabc\r\n", "the server answered OK 3"),
+        ("OK 4\r\n---\n\r\n", "the server answered OK 4"),
+        ("OK 12\r\n---\nname: a\n\r\n", unknown),
+        ("OK 16\r\n---\npending: -1\n\r\n", unknown),
+    ] {
         let server = pretender(move |_| Some(reply));
         let ended = run_command(ctl(&server, &["wait", "--group", "import", "--timeout", "200"]));
-        failed(&ended, 1, &["does not contain the number of pending jobs"]);
+        failed(&ended, 1, &[problem]);
     }
 }
 
@@ -326,7 +333,7 @@ fn lists_of_a_server_that_repeats_itself_end() {
         "list-jobs" => listed((1..=1000).map(|id| format!("- {id}\n"))),
         "list-tubes" => Some("OK 14\r\n---\n- default\n\r\n"),
         "stats-job" => Some("NOT_FOUND\r\n"),
-        _ => Some("OK 4\r\n---\n\r\n"),
+        _ => Some("OK 11\r\n---\npid: 1\n\r\n"),
     };
     for line in [&["history", "-n", "0"][..], &["export"]] {
         failed(&run_command(ctl(&pretender(repeats), line)), 1, &["the server repeats a part of the list"]);
@@ -336,7 +343,7 @@ fn lists_of_a_server_that_repeats_itself_end() {
         let repeats = move |line: &str| match line.split(' ').next().unwrap_or_default() {
             "list-keys" => keys,
             "list-tubes" => Some("OK 14\r\n---\n- default\n\r\n"),
-            _ => Some("OK 4\r\n---\n\r\n"),
+            _ => Some("OK 11\r\n---\npid: 1\n\r\n"),
         };
         failed(&run_command(ctl(&pretender(repeats), &["export"])), 1, &["the server repeats a part of the list"]);
     }
@@ -357,7 +364,7 @@ fn endless_lists_end_with_an_error() {
                 listed(["id: ", id, "\ntube: default\nstate: ready\n"].into_iter().map(str::to_owned))
             }
             "stats-tube" => Some("OK 3000000000\r\n"),
-            _ => Some("OK 4\r\n---\n\r\n"),
+            _ => Some("OK 11\r\n---\npid: 1\n\r\n"),
         }
     };
     // Without jobs, `export` lists the keys.
@@ -367,7 +374,7 @@ fn endless_lists_end_with_an_error() {
             listed((from..from + 1000).map(|next| format!("- [{next}, 9, \"default\", \"key\"]\n")))
         }
         _ if line.starts_with("list-tubes") => Some("OK 14\r\n---\n- default\n\r\n"),
-        _ => Some("OK 4\r\n---\n\r\n"),
+        _ => Some("OK 11\r\n---\npid: 1\n\r\n"),
     };
     let (server, server_of_keys) = (pretender(endless), pretender(endless_keys));
     for (server, line) in [
