@@ -236,6 +236,7 @@ impl Connection {
                     }
                     continue;
                 }
+                WriteState::Blocked if self.is_abandoned() => return Next::Close,
                 WriteState::Waiting | WriteState::Blocked => return Next::Wait,
                 WriteState::Ended => return Next::Close,
             }
@@ -583,10 +584,6 @@ impl Connection {
         (self.wrong_token == WrongToken::Last).then_some(())?;
         self.wrong_token = WrongToken::Earlier;
         Some(&self.outbox)
-    }
-
-    fn is_unauthenticated(&self) -> bool {
-        self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
     fn notice_access(&mut self, hub: &Hub) {

@@ -17,6 +17,7 @@ use super::host::Process;
 use super::memory::Memory;
 use super::reports::{CommandEntry, Stay, Stays};
 use super::space::SpaceRequest;
+use super::timeouts::ClientGroups;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
 use crate::binlog::{self, Journal, JournalAccess, OpenError, Opened, RecoveryProgress, Required, Storage};
@@ -81,8 +82,7 @@ pub struct Hub {
     pub(super) gate: Option<Gate>,
     #[cfg(feature = "tls")]
     pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
-    /// Each unauthenticated client has one more reference.
-    pub(super) unauthenticated: Arc<()>,
+    pub(super) unauthenticated: ClientGroups,
     stays: Stays,
     stopping: AtomicBool,
     pub(super) shutdown: Shutdown,
@@ -150,7 +150,7 @@ impl Hub {
             gate,
             #[cfg(feature = "tls")]
             tls: LeafMutex::default(),
-            unauthenticated: Arc::default(),
+            unauthenticated: ClientGroups::default(),
             stays: Stays::default(),
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),

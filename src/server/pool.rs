@@ -368,8 +368,7 @@ impl PoolThread {
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire);
         if peer.is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
-            let counted = self.hub.unauthenticated.clone();
-            connection.probation = Some(Box::new((self.probation.enter(number), counted)));
+            connection.probation = Some(self.probation.enter(number, &peer, &self.hub.unauthenticated));
         }
         access.into_iter().for_each(|access| connection.set_access(access));
         self.connections.insert(connection);
@@ -395,7 +394,9 @@ impl PoolThread {
         if connection.queued {
             return;
         }
-        if many_active && !connection.light {
+        // In the queue, an unauthenticated client that has hung up would still count.
+        let has_left = readiness.half_closed && connection.probation.is_some();
+        if many_active && !connection.light && !has_left {
             connection.queued = true;
             return self.queue.push_back(number);
         }
@@ -408,6 +409,9 @@ impl PoolThread {
         let next = connection.work(&self.hub, &mut self.scratch);
         if let Some(outbox) = connection.take_delayed() {
             self.probation.delay(outbox);
+            // A client that anyone may use without a token must not keep its place after a wrong one.
+            let (peer, groups) = (&connection.outbox.peer, &self.hub.unauthenticated);
+            connection.probation.get_or_insert_with(|| self.probation.enter(number, peer, groups));
         }
         match next {
             Next::Wait if self.scratch.joined.len() == MAX_SHARES => self.run_shared(),
@@ -696,8 +700,8 @@ mod tests {
 
     /// Marks a client as unauthenticated from now on.
     fn distrust(thread: &mut PoolThread, number: usize) {
-        let (until, counted) = (thread.probation.enter(number), thread.hub.unauthenticated.clone());
-        thread.connections[number].probation = Some(Box::new((until, counted)));
+        let (peer, groups) = (thread.connections[number].outbox.peer, &thread.hub.unauthenticated);
+        thread.connections[number].probation = Some(thread.probation.enter(number, &peer, groups));
     }
 
     // Tests promise P23 of beanpole-promises(7).
@@ -769,17 +773,44 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_hangs_up_after_a_wrong_token_frees_its_place() {
+        let path = std::env::temp_dir().join(format!("beanpole-pool-hung-up-{}", std::process::id()));
+        for anyone in ["", "* none look\n"] {
+            std::fs::write(&path, format!("web token:sha256:{} all\n{anyone}", "0".repeat(64))).expect("a file");
+            let gate = Gate::open(&path).expect("a valid access file");
+            let mut thread = thread_behind(Some(gate), Config::embedded());
+            let mut client = connect(&mut thread, Wire::Beanstalk);
+            say(&mut client, b"auth wrong\r\n");
+            while thread.round() {}
+            assert!(thread.connections[0].probation.is_some(), "the client no longer has the rights of anyone");
+            drop(client);
+            while thread.round() {}
+            assert!(thread.connections.is_empty(), "{anyone:?}");
+        }
+        std::fs::remove_file(&path).expect("a file");
+    }
+
+    #[test]
+    fn unauthenticated_clients_that_have_hung_up_need_not_wait_for_their_turn() {
+        let (mut thread, clients) = thread_with_clients(200);
+        (0..200).for_each(|number| distrust(&mut thread, number));
+        drop(clients);
+        thread.round();
+        assert!(thread.connections.is_empty());
+    }
+
+    #[test]
     fn new_unauthenticated_clients_replace_the_oldest_if_there_are_too_many() {
         let (mut thread, _clients) = thread_with_clients(3);
         (0..3).for_each(|number| distrust(&mut thread, number));
         let hub = thread.hub.clone();
-        let mut others: Vec<_> = (3..MAX_UNAUTHENTICATED).map(|_| hub.unauthenticated.clone()).collect();
+        let mut others: Vec<_> = (3..MAX_UNAUTHENTICATED).map(|_| hub.unauthenticated[0].clone()).collect();
         thread.close_unauthenticated();
         assert_eq!(thread.connections.len(), 3);
-        others.push(hub.unauthenticated.clone());
+        others.push(hub.unauthenticated[0].clone());
         thread.close_unauthenticated();
         assert_eq!((thread.connections.len(), thread.connections.contains(0)), (2, false));
-        others.extend((0..10).map(|_| hub.unauthenticated.clone()));
+        others.extend((0..10).map(|_| hub.unauthenticated[0].clone()));
         thread.close_unauthenticated();
         assert_eq!((thread.connections.len(), thread.connections.contains(2)), (1, true), "the newest must stay");
         assert_eq!(thread.hub.process.usage().dropped_connections, 2);
@@ -995,7 +1026,7 @@ mod tests {
         let (mut thread, _clients) = crowded_thread();
         let lightest = thread.connections.iter().min_by_key(|(_, connection)| connection.memory_used().0);
         let number = lightest.expect("a connection").0;
-        let counted = thread.hub.unauthenticated.clone();
+        let counted = thread.hub.unauthenticated[0].clone();
         thread.connections[number].probation = Some(Box::new((Instant::now() + MAX_SHORTAGE, counted)));
         std::thread::sleep(INACTIVE);
         thread.drop_heavy();

@@ -1,6 +1,8 @@
 //! Streams and listeners over TCP and Unix sockets. Must not depend on protocols.
 
+use std::collections::hash_map::DefaultHasher;
 use std::fs::File;
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -105,6 +107,11 @@ impl PeerAddress {
     /// Returns the IP address, or `None` for a Unix socket. An IPv4 client of an IPv6 listener has an IPv4 address.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip.map(|ip| ip.to_canonical())
+    }
+
+    /// Depends only on the IP address.
+    pub fn hash(&self) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(self.ip())
     }
 
     pub fn is_local(&self) -> bool {

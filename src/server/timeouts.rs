@@ -7,6 +7,7 @@ use std::{collections::VecDeque, ops::Range, sync::Arc, sync::Weak};
 use super::clock::Clock;
 use super::delivery::Outbox;
 use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY, MAX_UNAUTHENTICATED};
+use super::socket::PeerAddress;
 use crate::engine::{Span, Time};
 
 /// The time limit for the first byte on a connection, and for the rest of a request head.
@@ -235,19 +236,28 @@ impl Idle {
     }
 }
 
+/// A group contains the unauthenticated clients of some addresses, or of Unix sockets. The hub and each client have a
+/// reference to the group. If there are too many clients, the largest group must make room, so that the clients of one
+/// address rarely affect others.
+pub type ClientGroups = [Arc<()>; 32];
+
+/// The number of clients among which the oldest of a group is searched for.
+const SEARCHED: usize = 1024;
+
 #[derive(Default)]
 pub struct Probation {
-    /// The deadline and number of each unauthenticated connection. Another connection may now have the number.
-    unauthenticated: VecDeque<(Instant, usize)>,
+    /// The deadline, number and group of each unauthenticated connection. Another connection may now have the number.
+    unauthenticated: VecDeque<(Instant, (usize, usize))>,
     /// The references are weak, so that closing a connection closes its descriptor.
     delayed: VecDeque<(Instant, Weak<Outbox>)>,
 }
 
 impl Probation {
-    pub fn enter(&mut self, number: usize) -> Instant {
-        let until = Instant::now() + AUTH_TIMEOUT;
-        self.unauthenticated.push_back((until, number));
-        until
+    /// Returns the deadline, and the reference that counts the client until it has authenticated.
+    pub fn enter(&mut self, number: usize, peer: &PeerAddress, groups: &ClientGroups) -> Box<(Instant, Arc<()>)> {
+        let (until, group) = (Instant::now() + AUTH_TIMEOUT, peer.hash() as usize % groups.len());
+        self.unauthenticated.push_back((until, (number, group)));
+        Box::new((until, groups[group].clone()))
     }
 
     pub fn delay(&mut self, outbox: &Arc<Outbox>) {
@@ -255,14 +265,22 @@ impl Probation {
     }
 
     /// Returns the deadline and number of a connection to close if it has not authenticated: the deadline has passed,
-    /// or the oldest must make room. The hub and the unauthenticated clients of all threads each have a reference to
-    /// `clients`. If connections run short, `spared` returns how many of these clients stay although they are fresh.
-    pub fn overdue(&mut self, spared: impl Fn() -> Option<usize>, clients: &Arc<()>) -> Option<(Instant, usize)> {
-        let spared = if self.unauthenticated.is_empty() { None } else { spared() };
+    /// or the oldest of the largest group must make room. If connections run short, `spared` returns how many of these
+    /// clients stay although they are fresh.
+    pub fn overdue(&mut self, spared: impl Fn() -> Option<usize>, groups: &ClientGroups) -> Option<(Instant, usize)> {
+        self.unauthenticated.front()?;
+        let spared = spared();
+        let counts = groups.each_ref().map(|group| Arc::strong_count(group) - 1);
         let max = spared.unwrap_or(MAX_UNAUTHENTICATED);
-        let is_crowd = self.unauthenticated.len() > 1 && Arc::strong_count(clients) > max + 1;
-        let early = if is_crowd { AUTH_TIMEOUT } else { spared.map_or(Duration::ZERO, |_| AUTH_TIMEOUT - FRESH) };
-        pop_due(&mut self.unauthenticated, early)
+        let found = if self.unauthenticated.len() > 1 && counts.iter().sum::<usize>() > max {
+            let largest = (0..counts.len()).max_by_key(|group| counts[*group]);
+            let mut oldest = self.unauthenticated.iter().take(SEARCHED);
+            let index = oldest.position(|(_, (_, group))| Some(*group) == largest).unwrap_or(0);
+            self.unauthenticated.remove(index)
+        } else {
+            pop_due(&mut self.unauthenticated, spared.map_or(Duration::ZERO, |_| AUTH_TIMEOUT - FRESH))
+        };
+        found.map(|(until, (number, _))| (until, number))
     }
 
     pub fn next_released(&mut self) -> Option<Weak<Outbox>> {
@@ -288,6 +306,20 @@ mod tests {
 
     fn over(connections: &mut HttpConnections, now: Instant, ask: impl Fn(usize) -> (u64, AwaitedPart)) -> Vec<usize> {
         connections.check(now, ask).0.expect("a check")
+    }
+
+    #[test]
+    fn the_largest_group_of_unauthenticated_clients_makes_room() {
+        let (mut probation, groups) = (Probation::default(), ClientGroups::default());
+        let peers =
+            ["192.0.2.1:1", "192.0.2.2:1"].map(|text| PeerAddress::new(text.parse().expect("an address"), false));
+        assert_ne!(peers[0].hash() % 32, peers[1].hash() % 32);
+        let mut clients: Vec<_> = (0..20).map(|number| probation.enter(number, &peers[0], &groups)).collect();
+        clients.extend((20..60).map(|number| probation.enter(number, &peers[1], &groups)));
+        let mut next = |max| probation.overdue(|| Some(max), &groups).map(|(_, number)| number);
+        assert_eq!((next(60), next(59)), (None, Some(20)), "the oldest of the second address");
+        clients.truncate(25);
+        assert_eq!(next(24), Some(0), "the first address now has more clients");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::{Connection, Hub, ThreadScratch};
 use crate::engine::LongCommand;
 use crate::protocol::Request;
 use crate::server::space::SpaceRequest;
+use crate::server::timeouts::AwaitedPart;
 
 /// If a connection is closed with more charged input bytes than this, another thread frees the input.
 const DISCARDED: u64 = 1 << 20;
@@ -67,6 +68,15 @@ impl Connection {
 
     pub fn has_rest(&self) -> bool {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
+    }
+
+    pub(super) fn is_unauthenticated(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.name().is_none())
+    }
+
+    /// `true` if the client has hung up during the delay after a wrong token.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.ready.half_closed && self.is_unauthenticated() && self.awaited().1 == AwaitedPart::Delay
     }
 
     pub fn take_operation(&mut self) -> Option<LongCommand> {
