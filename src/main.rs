@@ -118,10 +118,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
 }
 
 fn with_log(program: &str, started: io::Result<()>, work: impl FnOnce() -> ExitCode) -> ExitCode {
-    match started {
-        Ok(()) => work(),
-        Err(error) => exit_with(program, 1, &format!("cannot open the log: {error}")),
-    }
+    started.map_or_else(|error| exit_with(program, 1, &format!("cannot open the log: {error}")), |()| work())
 }
 
 /// Calls `report` with a message on failure. Outside a cluster, also calls `report` with `None` once the server is
@@ -138,9 +135,7 @@ fn start_and_serve(settings: Settings, reopens: bool, report: &mut dyn FnMut(Opt
     // Claim the descriptor before this process opens a file that could get the same number.
     let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
     let starter = settings.starter.clone();
-    for notice in &settings.notices {
-        log::warn!("{notice}");
-    }
+    settings.notices.iter().for_each(|notice| log::warn!("{notice}"));
     host::harden();
     let config = &settings.config;
     let reloads = config.access.is_some() || config.tls.is_some() || config.tubes.is_some();
@@ -266,10 +261,8 @@ fn hang_up(server: &Server, reopens: bool, reloads: bool) {
 
 fn start(settings: Settings) -> Result<Server, Failure> {
     let inherited = systemd::inherited().map_err(|error| (111, format!("inherited sockets: {error}")))?;
-    if !inherited.is_empty() {
-        for option in &settings.listen_options {
-            log::warn!("listening on inherited sockets; ignoring {option}");
-        }
+    for option in settings.listen_options.iter().filter(|_| !inherited.is_empty()) {
+        log::warn!("listening on inherited sockets; ignoring {option}");
     }
     let config = settings.config.with(|config| {
         config.give_back = allocator::GIVE_BACK;

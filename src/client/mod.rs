@@ -126,10 +126,8 @@ impl Client {
     ///
     /// Fails with `DEADLINE_SOON` if no job is ready and a reserved job of this client has less than a second left.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
-        match timeout {
-            Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,
-            None => self.command("reserve")?,
-        }
+        let command = timeout.map(|seconds| format!("reserve-with-timeout {seconds}"));
+        self.command(command.as_deref().unwrap_or("reserve"))?;
         match self.job("RESERVED") {
             Err(ClientError::Refused(line)) if line == "TIMED_OUT" => Ok(None),
             reserved => reserved.map(Some),
@@ -395,17 +393,11 @@ impl Client {
         let max = self.memory / if word == "OK" { 64 } else { 4 };
         let length = words.next_back().and_then(|word| word.parse::<u64>().ok());
         let length = length.filter(|length| *length < u64::from(u32::MAX)).ok_or(io::ErrorKind::InvalidData)?;
-        if length > max {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
+        (length <= max).then_some(()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut body = Vec::with_capacity((length as usize + 2).min(1 << 16));
         (&mut self.stream).take(length + 2).read_to_end(&mut body)?;
-        if body.len() as u64 != length + 2 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if !body.ends_with(b"\r\n") {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
+        (body.len() as u64 == length + 2).then_some(()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        body.ends_with(b"\r\n").then_some(()).ok_or(io::ErrorKind::InvalidData)?;
         body.truncate(length as usize);
         Ok(Reply { line, body })
     }
@@ -414,10 +406,8 @@ impl Client {
     pub fn line(&mut self) -> Result<String> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
-        match line.strip_suffix(b"\r\n") {
-            Some(text) => Ok(String::from_utf8_lossy(text).into_owned()),
-            None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-        }
+        let text = line.strip_suffix(b"\r\n").ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        Ok(String::from_utf8_lossy(text).into_owned())
     }
 
     /// `arguments` is not checked, so it must consist of numbers and checked tags.

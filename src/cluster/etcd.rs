@@ -212,9 +212,7 @@ fn done(response: Response) -> io::Result<Response> {
 impl SharedLog for Etcd {
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail> {
         let mut compare = vec![self.is_epoch(known), self.is_free(after + 1)];
-        if after > 0 {
-            compare.push(self.exists(after));
-        }
+        compare.extend((after > 0).then(|| self.exists(after)));
         note.clone_into(&mut self.note.lock());
         let wanted = self.delete(&self.key("wanted"), "");
         let then = [self.put(&self.key("epoch"), note), self.put(&self.entry_key(after + 1), entry), wanted];

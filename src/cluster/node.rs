@@ -395,15 +395,12 @@ impl Node {
         // This server's etcd user may lack the permission to query the space.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
         let free = space.for_segments().saturating_sub(space.used);
-        if needed <= free {
-            return Ok(());
-        }
         let path = self.path.display();
         let problem = format!(
             "the binlog in {path} needs {needed} bytes, but etcd's quota leaves {free}; increase the quota of etcd and \
              quota= of --journal"
         );
-        Err(io::Error::new(io::ErrorKind::StorageFull, problem))
+        (needed <= free).then_some(()).ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, problem))
     }
 
     /// Compacts a shared log that is full and therefore rejects claims. Does so at most once per `COMPACTION` interval.

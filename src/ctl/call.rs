@@ -122,17 +122,15 @@ impl Call {
         };
         let command = arguments[(own.len() + 1).min(arguments.len())..].to_vec();
         let name = row.name;
-        let matches = parser.parse(own);
-        let matches =
-            matches.map_err(|fail| Problem::usage(format!("{name}: {} (see beanpole {name} -h)", message(fail))))?;
+        let invalid = |fail| Problem::usage(format!("{name}: {} (see beanpole {name} -h)", message(fail)));
+        let matches = parser.parse(own).map_err(invalid)?;
         if matches.opt_present(HELP.long) {
             return Ok(None);
         }
         let operands = matches.free.clone();
-        if !row.count.contains(&operands.len()) {
-            let usage = format!("usage: beanpole {name} [OPTIONS] {}", row.operands);
-            return Err(Problem::usage(format!("{} (see beanpole {name} -h)", usage.trim_end())));
-        }
+        let usage = format!("usage: beanpole {name} [OPTIONS] {}", row.operands);
+        let problem = format!("{} (see beanpole {name} -h)", usage.trim_end());
+        Problem::check_usage(row.count.contains(&operands.len()), &problem)?;
         Ok(Some(Call { matches, operands, command }))
     }
 
@@ -216,8 +214,5 @@ pub fn confirm(question: &str, is_confirmed: bool) -> Result {
     let _ = write!(stderr, "{question} [y/N] ");
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Problem::refused("canceled")),
-    }
+    ["y", "Y", "yes"].contains(&answer.trim()).then_some(()).ok_or_else(|| Problem::refused("canceled"))
 }

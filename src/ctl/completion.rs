@@ -65,12 +65,8 @@ fn bash() -> [String; 4] {
             &format!("    {})\n        case $word in -*) words '{options}' ;; *) {operands} ;; esac ;;\n", row.name);
     }
     let options = OPTIONS.iter().map(|opt| format!("--{}", opt.long)).collect::<Vec<_>>().join(" ");
-    [
-        options,
-        SUBCOMMANDS.iter().map(|row| row.name).collect::<Vec<_>>().join(" "),
-        subcommands,
-        include_str!("completion/beanpole.bash").to_owned(),
-    ]
+    let names = SUBCOMMANDS.iter().map(|row| row.name).collect::<Vec<_>>().join(" ");
+    [options, names, subcommands, include_str!("completion/beanpole.bash").to_owned()]
 }
 
 fn zsh_help(text: &str) -> String {

@@ -8,6 +8,7 @@ use super::files::restore;
 use super::prelude::*;
 use crate::engine::{Engine, JobView, Limits, Recurrence, State, Time};
 use crate::protocol::beanstalk::{stats_job, tube_settings};
+use crate::shared::json::Members;
 
 struct Export<'a> {
     out: &'a mut Out,
@@ -26,22 +27,32 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
 }
 
 impl Export<'_> {
+    /// Increments `count` and writes a line about a tube, if the tube is to be exported.
+    fn tube(&mut self, tube: &str, count: fn(&mut Others) -> &mut u64, write: impl FnOnce(&mut Members)) -> Result {
+        if !self.wanted.has_tube(tube) {
+            return Ok(());
+        }
+        *count(&mut self.others) += 1;
+        self.out.line(&json::object(|json| {
+            json.bytes("tube", &yaml::name_bytes(tube));
+            write(json);
+        }))
+    }
+
     fn pause(&mut self, tube: &str, seconds: u64) -> Result {
-        self.others.pauses += 1;
-        self.out.line(&tube_line(tube, |json| json.number("pause", seconds)))
+        self.tube(tube, |others| &mut others.pauses, |json| json.number("pause", seconds))
     }
 
     fn settings(&mut self, tube: &str, settings: &str) -> Result {
-        self.others.settings += 1;
-        self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
+        self.tube(tube, |others| &mut others.settings, |json| json.text("settings", settings.as_bytes()))
     }
 
     fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result {
-        self.others.keys += 1;
-        self.out.line(&tube_line(tube, |json| {
+        let write = |json: &mut Members| {
             json.bytes("idempotency-key", key);
             json.number("idempotency-ttl", left);
-        }))
+        };
+        self.tube(tube, |others| &mut others.keys, write)
     }
 
     fn report(&mut self) -> Result<u64> {
@@ -112,7 +123,6 @@ impl Export<'_> {
             from = last + 1;
             keys.extend(page);
         }
-        keys.retain(|(_, _, tube, _)| self.wanted.has_tube(tube));
         keys.iter().try_for_each(|(_, left, tube, key)| self.key(tube, key, *left))
     }
 
@@ -134,10 +144,7 @@ impl Export<'_> {
 
     fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64> {
         for (name, pause) in engine.pauses() {
-            let name = yaml::quote_name(name);
-            if self.wanted.has_tube(&name) {
-                self.pause(&name, seconds_until(pause.until, now))?;
-            }
+            self.pause(&yaml::quote_name(name), seconds_until(pause.until, now))?;
         }
         let wanted = &self.wanted;
         let is_wanted =
@@ -160,16 +167,10 @@ impl Export<'_> {
             self.out.line(&line.line(&yaml::quote_name(engine.tube_of(job)), job.body().bytes()))?;
         }
         for (name, settings) in engine.tubes_with_settings() {
-            let name = yaml::quote_name(name);
-            if self.wanted.has_tube(&name) {
-                self.settings(&name, &String::from_utf8_lossy(&tube_settings(settings)))?;
-            }
+            self.settings(&yaml::quote_name(name), &String::from_utf8_lossy(&tube_settings(settings)))?;
         }
         for ended in engine.ended_keys() {
-            let name = yaml::quote_name(&ended.tube);
-            if self.wanted.has_tube(&name) {
-                self.key(&name, &ended.key.text(), seconds_until(ended.until, now))?;
-            }
+            self.key(&yaml::quote_name(&ended.tube), &ended.key.text(), seconds_until(ended.until, now))?;
         }
         Ok(expired)
     }

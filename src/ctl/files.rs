@@ -123,8 +123,7 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
     printed?;
     let Some(table) = table else { return Ok(REFUSED) };
     let Some((name, command, tube)) = question else {
-        out.line(&format!("{}: names: {}", path.display(), table.entries.len()))?;
-        return Ok(DONE);
+        return out.line(&format!("{}: names: {}", path.display(), table.entries.len())).map(|()| DONE);
     };
     let found = needs(command);
     if found.is_empty() {
@@ -133,9 +132,7 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
     let mut code = DONE;
     for (protocol, command, need) in found {
         let (allowed, text) = decide(&table, name, need, tube).map_err(Problem::empty)?;
-        if !allowed {
-            code = REFUSED;
-        }
+        code = code.max(if allowed { DONE } else { REFUSED });
         out.line(&format!("{protocol} {command}: {text}"))?;
     }
     Ok(code)

@@ -111,26 +111,21 @@ impl Results {
         let Results { done, buried, refused, .. } = self;
         tell(&format!("imported {done} jobs, {buried} of them buried; {refused} lines were refused"));
         self.others.report("imported");
-        for (count, what) in [
+        let notices = [
             (self.known, "jobs were not put, because the server has jobs with their keys"),
             (self.expired, "jobs were not put, because their time to live has expired"),
             (self.replaced, "schedules replaced others with the same names"),
             (self.stuck, "jobs are delayed, because the server refused to bury or delete them"),
-        ] {
-            if count > 0 {
-                tell(&format!("{count} {what}"));
-            }
-        }
+        ];
+        notices.iter().filter(|(count, _)| *count > 0).for_each(|(count, what)| tell(&format!("{count} {what}")));
         for (key, count) in &self.lost {
             tell(&format!("not stored by the server: {key}, {count} times"));
         }
     }
 
     fn after_failure(&self, problem: &str) -> String {
-        let unsettled = match self.unsettled.len() as u64 + self.stuck {
-            0 => String::new(),
-            count => format!("; {count} more are delayed, not buried"),
-        };
+        let count = self.unsettled.len() as u64 + self.stuck;
+        let unsettled = if count > 0 { format!("; {count} more are delayed, not buried") } else { String::new() };
         // A continued import must include jobs that still wait to be buried or deleted.
         let skip = self.unsettled.first().map_or(self.safe, |(.., line)| self.safe.min(line - 1));
         format!("{problem}; {} jobs were imported{unsettled}; to continue, use --skip {skip}", self.done)

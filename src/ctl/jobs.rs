@@ -19,10 +19,7 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut code = DONE;
     for id in all {
         match act(&mut link, id) {
-            Err(problem) if problem.code == REFUSED => {
-                tell(&problem.text);
-                code = REFUSED;
-            }
+            Err(problem) if problem.code == REFUSED => code = report_refused(&[problem.text]),
             other => other?,
         }
     }
@@ -109,10 +106,8 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
         let reply = link.expect(&format!("kick {}", count.unwrap_or(1)), "KICKED")?;
         let kicked = reply.number("KICKED").unwrap_or(0);
         out.line(&kicked.to_string())?;
-        return match kicked {
-            0 => Err(Problem::empty(format!("tube {tube} has no buried or delayed job"))),
-            _ => Ok(DONE),
-        };
+        let none = || Problem::empty(format!("tube {tube} has no buried or delayed job"));
+        return (kicked > 0).then_some(DONE).ok_or_else(none);
     }
     Problem::check_usage(count.is_none(), "--count requires --tube")?;
     for_each_job(call, out, &mut |link, id| {
@@ -174,9 +169,7 @@ pub fn release(call: &Call, out: &mut Out) -> Result<u8> {
     let done = for_each_job(call, out, &mut |link, id| {
         let old = reserve_by_id(link, id)?;
         let state = give_back(link, id, &old, pri, delay)?;
-        if state == "buried" {
-            code = REFUSED;
-        }
+        code = code.max(if state == "buried" { REFUSED } else { DONE });
         Ok(state)
     });
     Ok(done?.max(code))
@@ -217,10 +210,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
         "DELETED" => out.line(&format!("{id} deleted")).map(|()| DONE),
         "BURIED" => out.line(&format!("{id} buried")).map(|()| REFUSED),
         "TIMED_OUT" => Err(Problem::empty(format!("timed out: job {id} has not ended"))),
-        "NOT_FOUND" => {
-            tell(&refusal(&command, &reply.line).text);
-            Ok(REFUSED)
-        }
+        "NOT_FOUND" => Ok(report_refused(&[refusal(&command, &reply.line).text])),
         _ => Err(refusal(&command, &reply.line)),
     }
 }

@@ -157,10 +157,8 @@ pub fn on_one_line(bytes: &[u8]) -> String {
 pub fn excerpt(body: &[u8]) -> String {
     // A character has at most four bytes.
     let text = on_one_line(&body[..body.len().min(EXCERPT * 4)]);
-    match text.char_indices().nth(EXCERPT) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    }
+    let Some((end, _)) = text.char_indices().nth(EXCERPT) else { return text };
+    format!("{}...", &text[..end])
 }
 
 /// Problems are boxed to keep results small.

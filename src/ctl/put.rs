@@ -69,9 +69,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let mut link = Link::open(call)?;
     for (word, _) in &tags {
         // A server that does not support the tag would execute the job body as commands.
-        if !knows(&mut link, word)? {
-            return Err(Problem::refused(format!("the server does not support the tag {word}, which this requires")));
-        }
+        let unknown = || Problem::refused(format!("the server does not support the tag {word}, which this requires"));
+        knows(&mut link, word)?.then_some(()).ok_or_else(unknown)?;
     }
     link.use_tube(&name)?;
     let what = if lines { "line" } else { "job" };

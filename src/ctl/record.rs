@@ -6,7 +6,7 @@ use crate::engine::{Recurrence, State};
 use crate::protocol::beanstalk::MAX_PUT_LINE;
 use crate::protocol::text::{is_any_name, is_tube_name, push_quoted};
 use crate::shared::base64;
-use crate::shared::json::{Members, Object, Strays};
+use crate::shared::json::{Object, Strays};
 
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
@@ -87,13 +87,6 @@ impl Others {
             tell(&format!("{verb} {pauses} pauses, settings of {settings} tubes, {keys} keys that outlive their jobs"));
         }
     }
-}
-
-pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
-    json::object(|json| {
-        json.bytes("tube", &yaml::name_bytes(tube));
-        write(json);
-    })
 }
 
 pub struct ImportLine {

@@ -59,8 +59,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
         // A listed tube can disappear before the query.
         None if call.operands.is_empty() => Ok(()),
         None => {
-            tell(&format!("there is no tube {name}"));
-            code = REFUSED;
+            code = report_refused(&[format!("there is no tube {name}")]);
             Ok(())
         }
         Some(stats) => list.add(&|| stats.object(), &|| {
@@ -225,10 +224,7 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
     if states.iter().any(|state| state == "ready") {
         link.watch(&[name.to_owned()])?;
         while deleted < limit {
-            let some = delete_batch(link)?;
-            if some == 0 {
-                break;
-            }
+            let some @ 1.. = delete_batch(link)? else { break };
             deleted += some;
             progress.update(deleted, None);
         }

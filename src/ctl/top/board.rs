@@ -180,16 +180,12 @@ fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
         rank,
         group,
     };
-    let mut rows = Vec::new();
-    for (reason, group) in groups {
+    let rows = groups.into_iter().map(|(reason, group)| {
         let reason = if reason.is_empty() { "(buried without a reason)" } else { &reason };
-        rows.push(row(reason, group.len() as u64, group));
-    }
+        row(reason, group.len() as u64, group)
+    });
     let rest = count.saturating_sub(jobs.len() as u64);
-    if rest > 0 {
-        rows.push(row("(further jobs, not examined)", rest, Vec::new()));
-    }
-    rows
+    rows.chain((rest > 0).then(|| row("(further jobs, not examined)", rest, Vec::new()))).collect()
 }
 
 fn schedule(tube: &str, job: &StatsReply) -> BoardRow {

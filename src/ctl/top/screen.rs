@@ -168,11 +168,8 @@ fn alarms(model: &Model, width: usize) -> Vec<String> {
     if let Some((tube, time)) = &model.summary.longest {
         add(fit(tube, 20).trim_end(), &format!("running {time}"));
     }
-    for (key, what) in ALARMS {
-        let count = stats.text(key);
-        if stats.number(key) > 0 {
-            add(what, count);
-        }
+    for (key, what) in ALARMS.into_iter().filter(|(key, _)| stats.number(key) > 0) {
+        add(what, stats.text(key));
     }
     if lines[0].len() == "ALARMS".len() {
         lines[0] = "no alarms".to_owned();

@@ -214,9 +214,7 @@ impl Arguments<'_> {
     /// Parses `to`, the tube to which jobs are moved, and adds it to the target of the permission check.
     pub fn destination(&mut self) -> Result<Box<[u8]>, Failure> {
         let to = new_tube(self.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
-        if self.target.tube.as_ref() == Some(&to) {
-            return Err(Failure::new(400, "a tube cannot be moved to itself"));
-        }
+        Failure::check(self.target.tube.as_ref() != Some(&to), 400, "a tube cannot be moved to itself")?;
         self.target.to = Some(to.clone());
         Ok(to)
     }

@@ -144,8 +144,7 @@ fn done(is_found: bool, what: &str) -> HttpAnswer {
 
 /// Claims binlog space for a change with `extra` bytes of names and settings. Fails if the binlog lacks the space.
 fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
-    let full = || Failure::new(503, "the binlog has no room for this");
-    context.engine.claim_log_room(extra).then_some(()).ok_or_else(full)
+    Failure::check(context.engine.claim_log_room(extra), 503, "the binlog has no room for this")
 }
 
 type JobChange = fn(JobId, &mut Context) -> Result<bool, Refused>;
@@ -273,9 +272,7 @@ struct Put {
 pub fn put(it: &mut Arguments) -> Parsed {
     let tube = new_tube(&it.part(0))?;
     let bytes = it.bytes("body", "body-base64")?.ok_or_else(|| wrong("body, or body-base64"))?;
-    if bytes.len() as u64 > it.limits.max_job_size.into() {
-        return Err(Failure::new(413, "the job is too large"));
-    }
+    Failure::check(bytes.len() as u64 <= it.limits.max_job_size.into(), 413, "the job is too large")?;
     let pri = it.number("pri", DEFAULT_PRIORITY.into())?.try_into().map_err(|_| wrong("pri"))?;
     let ttr = it.seconds("ttr", DEFAULT_TTR)?.max(Span::from_secs(1));
     let job = Some(NewJob { pri, delay: it.seconds("delay", 0)?, ttr, body: Body::from(bytes) });

@@ -99,10 +99,8 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
             }
             list.add(|members| tube_members(members, tube.name, &tube_values(tube)))
         });
-        if progress == Progress::More && list.count < limit {
-            return None;
-        }
-        Some(std::mem::take(list).page("tubes", Some(next).filter(|_| progress == Progress::More)))
+        let is_done = progress == Progress::Done || list.count >= limit;
+        is_done.then(|| std::mem::take(list).page("tubes", Some(next).filter(|_| progress == Progress::More)))
     })
 }
 
@@ -263,10 +261,7 @@ pub fn history(it: &mut Arguments) -> Parsed {
             list.add(|members| show_past(number, job, |key, mark| figure(members, key, mark)))
         });
         engine.take_steps(engine.steps().left() - steps.left());
-        if progress == Progress::More {
-            return None;
-        }
-        Some(std::mem::take(list).page("history", walk.next(engine.past())))
+        (progress == Progress::Done).then(|| std::mem::take(list).page("history", walk.next(engine.past())))
     })
 }
 

@@ -135,6 +135,10 @@ impl Failure {
     pub fn new(status: u16, text: impl Into<Box<str>>) -> Failure {
         Failure { status, text: text.into() }
     }
+
+    pub fn check(is_valid: bool, status: u16, text: &str) -> Result<(), Failure> {
+        is_valid.then_some(()).ok_or_else(|| Failure::new(status, text))
+    }
 }
 
 /// The maximum number of body bytes in a reply about one job.

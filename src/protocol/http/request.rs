@@ -283,10 +283,8 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
         Some("POST") => Ok(Method::Post),
         _ => Err(Failure::new(405, "only GET, HEAD and POST are known")),
     };
-    let target = method.and_then(|method| {
-        RequestTarget::parse(method, request.path.unwrap_or_default())
-            .ok_or_else(|| Failure::new(400, "no path of this server"))
-    });
+    let (path, unknown) = (request.path.unwrap_or_default(), || Failure::new(400, "no path of this server"));
+    let target = method.and_then(|method| RequestTarget::parse(method, path).ok_or_else(unknown));
     Ok(Some(Found { length, head: RequestHead { size: length, is_head, ..head }, target, body }))
 }
 
@@ -310,9 +308,8 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
             head.is_json =
                 text.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
         } else if is("authorization") {
-            if std::mem::replace(&mut authorized, true) {
-                return Err(wrong("there is more than one Authorization header"));
-            }
+            let is_first = !std::mem::replace(&mut authorized, true);
+            Failure::check(is_first, 400, "there is more than one Authorization header")?;
             let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             head.token = token.map(|(_, token)| Digest::of(token.trim().as_bytes()));
         } else if is("connection") {
@@ -324,15 +321,12 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
         } else if is("content-length") {
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let size = digits.then(|| text.parse::<usize>().ok()).flatten();
-            if size.is_none() || length.is_some() {
-                return Err(wrong("the Content-Length is no number, or there are two"));
-            }
+            let is_valid = size.is_some() && length.is_none();
+            Failure::check(is_valid, 400, "the Content-Length is no number, or there are two")?;
             length = size;
         } else if is("expect") {
             head.expects_continue = text.eq_ignore_ascii_case("100-continue");
-            if !head.expects_continue {
-                return Err(Failure::new(417, "only 100-continue can be expected"));
-            }
+            Failure::check(head.expects_continue, 417, "only 100-continue can be expected")?;
         }
     }
     // `close` takes precedence over `keep-alive`.

@@ -75,7 +75,7 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
         (!is_change || head.is_marked, 403, "the header X-Beanpole is missing"),
         (!is_change || head.is_json, 415, "the Content-Type must be application/json"),
     ];
-    checks.into_iter().find(|(is_met, ..)| !is_met).map_or(Ok(()), |(_, status, text)| Err(Failure::new(status, text)))
+    checks.into_iter().try_for_each(|(is_met, status, text)| Failure::check(is_met, status, text))
 }
 
 fn is_known_host(host: &str, names: &[String]) -> bool {
