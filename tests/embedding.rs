@@ -254,6 +254,23 @@ fn a_server_can_be_stopped_and_waited_for() {
     assert!(server.is_stopped() && client.reserve(Some(0)).is_err());
 }
 
+/// The server waits a second for its clients.
+#[test]
+fn a_stopped_server_sends_the_rest_of_a_large_reply() {
+    const SIZE: usize = 60 << 20;
+    let server = Server::with(Config::embedded().with(|config| config.max_job_size = SIZE as u32)).unwrap();
+    Client::connect(server.address()).unwrap().put(&vec![b'x'; SIZE], 0, 0, 60).unwrap();
+    let mut reader = TcpStream::connect(server.address()).unwrap();
+    reader.write_all(b"peek 1\r\n").unwrap();
+    let mut reply = vec![0; 1 << 20];
+    reader.read_exact(&mut reply).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.stop());
+        reader.read_to_end(&mut reply).unwrap();
+    });
+    assert_eq!(reply.len(), format!("FOUND 1 {SIZE}\r\n").len() + SIZE + 2);
+}
+
 #[test]
 fn two_servers_are_two_queues() {
     let (first, second) = (Server::start().unwrap(), Server::start().unwrap());

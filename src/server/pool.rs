@@ -409,7 +409,7 @@ impl PoolThread {
         let next = connection.work(&self.hub, &mut self.scratch);
         if let Some(outbox) = connection.take_delayed() {
             self.probation.delay(outbox);
-            // A client that anyone may use without a token must not keep its place after a wrong one.
+            // Otherwise, a wrong token would protect a client of a server that requires no token.
             let (peer, groups) = (&connection.outbox.peer, &self.hub.unauthenticated);
             connection.probation.get_or_insert_with(|| self.probation.enter(number, peer, groups));
         }
@@ -561,8 +561,9 @@ impl PoolThread {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            // While a client waits for an event, nothing reports that all its output was sent, so check regularly.
-            self.wait(events, Some(left.min(STOP_STEP)));
+            // A message means that a send has reached its limit. Nothing reports the end of events, so check regularly.
+            let can_send = self.inbox.try_iter().count() > 0;
+            self.wait(events, Some(if can_send { Duration::ZERO } else { left.min(STOP_STEP) }));
         }
     }
 }
