@@ -25,6 +25,12 @@ mod access {
 }
 mod protocol {
     pub use beanpole::internals::protocol::{Output, Request};
+
+    pub mod text {
+        pub fn upto<T>(all: &[T], count: usize) -> &[T] {
+            &all[..count.min(all.len())]
+        }
+    }
 }
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};

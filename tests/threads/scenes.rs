@@ -76,6 +76,15 @@ fn outbox(owner: &Owner, room: usize, look: Look) -> (Arc<Outbox>, Stream) {
     (Arc::new(Outbox::new(stream.clone(), PeerAddress, owner.handle.clone(), 0)), stream)
 }
 
+/// Sends output after each message, until the peer has received `count` bytes. A thread that has not sent all output
+/// must have sent a message.
+fn send_rest(owner: &Owner, outbox: &Outbox, stream: &Stream, count: usize) {
+    while stream.arrived().len() < count {
+        owner.next();
+        outbox.flush(&mut Output::new());
+    }
+}
+
 /// Two threads send messages while the owner goes to sleep and wakes up.
 fn notes_wake_the_owner() {
     let owner = owner();
@@ -134,10 +143,7 @@ fn replies_in_order() {
             outbox.wake_owner();
         })
     };
-    while stream.arrived().len() < usize::from(EACH * 2) {
-        owner.next();
-        outbox.flush(&mut Output::new());
-    }
+    send_rest(&owner, &outbox, &stream, usize::from(EACH * 2));
     tellers.into_iter().chain([reader]).for_each(|thread| thread.join().expect("a thread"));
     assert_eq!(stream.arrived(), [1, 2, 3, 4, 5, 6]);
     assert!(matches!(outbox.write_state(1 << 20, false, false), WriteState::Clear));
@@ -163,7 +169,10 @@ fn a_wait_ends() {
     };
     loop {
         match outbox.write_state(1 << 20, false, true) {
-            WriteState::Waiting | WriteState::Blocked => drop(owner.next()),
+            WriteState::Waiting | WriteState::Blocked => {
+                owner.next();
+                outbox.flush(&mut Output::new());
+            }
             WriteState::Open | WriteState::Clear => break,
             other => panic!("unexpected state: {other:?}"),
         }
@@ -172,6 +181,7 @@ fn a_wait_ends() {
     outbox.reply(&mut output(b"!"), false, false);
     outbox.flush(&mut Output::new());
     teller.join().expect("a thread");
+    send_rest(&owner, &outbox, &stream, 4);
     assert_eq!(stream.arrived(), b"job!");
 }
 
@@ -196,13 +206,22 @@ fn a_wait_ends_in_a_shared_turn() {
     if must_notify {
         waiting.wake_owner();
     }
+    let on_message = || {
+        owner.next();
+        for outbox in [&waiting, &putting] {
+            outbox.flush(&mut Output::new());
+        }
+    };
     for outbox in [&waiting, &putting] {
         outbox.flush(&mut Output::new());
         while matches!(outbox.write_state(1 << 20, false, true), WriteState::Waiting | WriteState::Blocked) {
-            owner.next();
+            on_message();
         }
     }
     releaser.join().expect("a thread");
+    while waiting_stream.arrived().len() + putting_stream.arrived().len() < 6 {
+        on_message();
+    }
     assert_eq!((waiting_stream.arrived(), putting_stream.arrived()), (b"job".to_vec(), b"put".to_vec()));
 }
 

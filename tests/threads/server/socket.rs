@@ -10,6 +10,9 @@ use crate::shims::{Mutex, Ordering};
 /// A check that is called for each byte. It panics if the byte must not be sent yet.
 pub type Look = Arc<dyn Fn(u8) + Send + Sync>;
 
+/// The maximum number of bytes in a send, so small that most sends do not send all output.
+pub const MAX_SENT: usize = 1;
+
 #[derive(Default)]
 struct Pipe {
     arrived: Vec<u8>,
