@@ -14,7 +14,7 @@ use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system;
 
-/// The limit on unauthenticated clients. Beyond the limit, pool threads close the oldest of these connections.
+/// The limit on unauthenticated clients. Beyond the limit, pool threads close the oldest clients of the largest group.
 pub const MAX_UNAUTHENTICATED: usize = 1024;
 
 /// The time limit for authentication, including the TLS handshake.

@@ -804,14 +804,14 @@ mod tests {
     fn new_unauthenticated_clients_replace_the_oldest_if_there_are_too_many() {
         let (mut thread, _clients) = thread_with_clients(3);
         (0..3).for_each(|number| distrust(&mut thread, number));
-        let hub = thread.hub.clone();
-        let mut others: Vec<_> = (3..MAX_UNAUTHENTICATED).map(|_| hub.unauthenticated[0].clone()).collect();
+        let group = &thread.hub.clone().unauthenticated[PeerAddress::UNIX.hash() as usize % 32];
+        let mut others: Vec<_> = (3..MAX_UNAUTHENTICATED).map(|_| group.clone()).collect();
         thread.close_unauthenticated();
         assert_eq!(thread.connections.len(), 3);
-        others.push(hub.unauthenticated[0].clone());
+        others.push(group.clone());
         thread.close_unauthenticated();
         assert_eq!((thread.connections.len(), thread.connections.contains(0)), (2, false));
-        others.extend((0..10).map(|_| hub.unauthenticated[0].clone()));
+        others.extend((0..10).map(|_| group.clone()));
         thread.close_unauthenticated();
         assert_eq!((thread.connections.len(), thread.connections.contains(2)), (1, true), "the newest must stay");
         assert_eq!(thread.hub.process.usage().dropped_connections, 2);

@@ -272,13 +272,16 @@ impl Probation {
         let spared = spared();
         let counts = groups.each_ref().map(|group| Arc::strong_count(group) - 1);
         let max = spared.unwrap_or(MAX_UNAUTHENTICATED);
-        let found = if self.unauthenticated.len() > 1 && counts.iter().sum::<usize>() > max {
-            let largest = (0..counts.len()).max_by_key(|group| counts[*group]);
-            let mut oldest = self.unauthenticated.iter().take(SEARCHED);
-            let index = oldest.position(|(_, (_, group))| Some(*group) == largest).unwrap_or(0);
-            self.unauthenticated.remove(index)
-        } else {
-            pop_due(&mut self.unauthenticated, spared.map_or(Duration::ZERO, |_| AUTH_TIMEOUT - FRESH))
+        let is_crowd = self.unauthenticated.len() > 1 && counts.iter().sum::<usize>() > max;
+        let largest = (0..counts.len()).max_by_key(|group| counts[*group]).filter(|_| is_crowd);
+        let place = largest.and_then(|largest| {
+            let place = self.unauthenticated.iter().take(SEARCHED).position(|(_, (_, group))| *group == largest);
+            // If the list is short, all clients of the group belong to other threads.
+            place.or((self.unauthenticated.len() > SEARCHED).then_some(0))
+        });
+        let found = match place {
+            Some(place) => self.unauthenticated.remove(place),
+            None => pop_due(&mut self.unauthenticated, spared.map_or(Duration::ZERO, |_| AUTH_TIMEOUT - FRESH)),
         };
         found.map(|(until, (number, _))| (until, number))
     }
@@ -311,15 +314,22 @@ mod tests {
     #[test]
     fn the_largest_group_of_unauthenticated_clients_makes_room() {
         let (mut probation, groups) = (Probation::default(), ClientGroups::default());
-        let peers =
-            ["192.0.2.1:1", "192.0.2.2:1"].map(|text| PeerAddress::new(text.parse().expect("an address"), false));
-        assert_ne!(peers[0].hash() % 32, peers[1].hash() % 32);
-        let mut clients: Vec<_> = (0..20).map(|number| probation.enter(number, &peers[0], &groups)).collect();
-        clients.extend((20..60).map(|number| probation.enter(number, &peers[1], &groups)));
-        let mut next = |max| probation.overdue(|| Some(max), &groups).map(|(_, number)| number);
-        assert_eq!((next(60), next(59)), (None, Some(20)), "the oldest of the second address");
-        clients.truncate(25);
-        assert_eq!(next(24), Some(0), "the first address now has more clients");
+        let [near, far] = ["192.0.2.1:1", "192.0.2.2:1"].map(|text| {
+            let peer = PeerAddress::new(text.parse().expect("an address"), false);
+            assert_ne!(peer.hash() % 32, PeerAddress::UNIX.hash() % 32);
+            peer
+        });
+        assert_ne!(near.hash() % 32, far.hash() % 32);
+        let mut clients: Vec<_> = (0..20).map(|number| probation.enter(number, &near, &groups)).collect();
+        clients.extend((20..MAX_UNAUTHENTICATED).map(|number| probation.enter(number, &far, &groups)));
+        let mut next = || probation.overdue(|| None, &groups).map(|(_, number)| number);
+        assert_eq!(next(), None);
+        // These clients belong to another thread.
+        let crowd = |peer: &PeerAddress| vec![groups[peer.hash() as usize % 32].clone(); MAX_UNAUTHENTICATED];
+        for (peer, expected) in [(&far, Some(20)), (&near, Some(0)), (&PeerAddress::UNIX, None)] {
+            let _crowd = crowd(peer);
+            assert_eq!(next(), expected);
+        }
     }
 
     #[test]
