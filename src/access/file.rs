@@ -118,9 +118,7 @@ fn parse_line(
     }
     let end = line.chars().count() + 1;
     let mut entry = Entry { name: name.text.into(), line: number, credentials: Vec::new(), rights: Rights::default() };
-    if rest.is_empty() {
-        return Err((end, format!("missing credential; must be {CREDENTIALS}")));
-    }
+    (!rest.is_empty()).then_some(()).ok_or_else(|| (end, format!("missing credential; must be {CREDENTIALS}")))?;
     let mut own = HashSet::new();
     let credentials = rest.iter().take_while(|word| is_credential(word.text)).count().max(1);
     for word in &rest[..credentials] {
@@ -133,10 +131,8 @@ fn parse_line(
         entry.credentials.push(credential);
     }
     rest[credentials..].iter().try_for_each(|word| rights(*word, &mut entry.rights))?;
-    if rest.len() == credentials {
-        return Err((end, format!("missing right; must be {RIGHTS}")));
-    }
-    Ok(Some(entry))
+    let has_right = rest.len() > credentials;
+    has_right.then_some(Some(entry)).ok_or_else(|| (end, format!("missing right; must be {RIGHTS}")))
 }
 
 fn is_credential(word: &str) -> bool {
@@ -146,10 +142,8 @@ fn is_credential(word: &str) -> bool {
 fn credential(word: Word, name: &str, accounts: &Accounts) -> Result<Credential, Invalid> {
     let invalid = |problem: String| (word.column, problem);
     if word.text == "none" {
-        return match name {
-            "*" => Ok(Credential::Nothing),
-            _ => Err(invalid("only the name * may have the credential none".to_owned())),
-        };
+        let problem = || invalid("only the name * may have the credential none".to_owned());
+        return (name == "*").then_some(Credential::Nothing).ok_or_else(problem);
     }
     let (kind, value) = word.text.split_once(':').unwrap_or((word.text, ""));
     let number = |find: &dyn Fn(&str) -> Option<u32>| {
@@ -169,10 +163,8 @@ fn credential(word: Word, name: &str, accounts: &Accounts) -> Result<Credential,
         // The text after the colon can be a secret, so the message omits it.
         _ => return Err(invalid(format!("unknown credential: {}; must be {CREDENTIALS}", kind.escape_debug()))),
     };
-    match name {
-        "*" => Err(invalid("the name *, for clients without a credential, needs the credential none".to_owned())),
-        _ => Ok(credential),
-    }
+    let problem = || invalid("the name *, for clients without a credential, needs the credential none".to_owned());
+    (name != "*").then_some(credential).ok_or_else(problem)
 }
 
 /// Rejects the hash of an empty token, which results from an unset variable.

@@ -106,9 +106,8 @@ impl PutTags {
         let keys = [&self.unique, &self.concurrency].into_iter().flatten().map(|(key, _)| key);
         let groups = self.groups.iter().chain(self.after.iter().map(|(group, _)| group));
         let is_plain = |cron: &String| cron.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' || byte == b' ');
-        if let Some(cron) = self.cron.as_ref().filter(|cron| !is_plain(cron)) {
-            return Err(ClientError::Invalid(cron.clone()));
-        }
+        let invalid = self.cron.as_ref().filter(|cron| !is_plain(cron));
+        invalid.map_or(Ok(()), |cron| Err(ClientError::Invalid(cron.clone())))?;
         keys.chain(&self.tube).chain(groups).try_for_each(|name| checked(name).map(drop))
     }
 }
@@ -201,16 +200,12 @@ pub(super) fn checked(name: &str) -> Result<&str> {
         false
     });
     let is_bad = |byte: u8| byte.is_ascii_control() || byte == b' ' && rest.is_none();
-    if name.is_empty() || !ends_with_quote || name.bytes().any(is_bad) {
-        return Err(ClientError::Invalid(name.to_owned()));
-    }
-    Ok(name)
+    let is_valid = !name.is_empty() && ends_with_quote && !name.bytes().any(is_bad);
+    is_valid.then_some(name).ok_or_else(|| ClientError::Invalid(name.to_owned()))
 }
 
 /// Rejects a line break, which would begin a second command.
 pub(super) fn one_line(command: &[u8]) -> Result<()> {
-    if command.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
-        return Err(ClientError::Invalid(String::from_utf8_lossy(command).into_owned()));
-    }
-    Ok(())
+    let is_line = !command.iter().any(|byte| matches!(byte, b'\r' | b'\n'));
+    is_line.then_some(()).ok_or_else(|| ClientError::Invalid(String::from_utf8_lossy(command).into_owned()))
 }

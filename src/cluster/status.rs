@@ -136,9 +136,8 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
         let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
         let nodes = log.nodes()?;
         let state_of = |name: &[u8]| nodes.iter().find(|(key, _)| key.as_bytes() == name).map(|(_, state)| &**state);
-        let Some(state) = state_of(node.as_bytes()) else {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("no server named '{node}' has registered")));
-        };
+        let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("no server named '{node}' has registered"));
+        let state = state_of(node.as_bytes()).ok_or_else(unknown)?;
         if claimant == node.as_bytes() && state.starts_with("active") {
             return Ok(());
         }
