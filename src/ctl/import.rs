@@ -3,6 +3,11 @@
 //! and deletes an empty job. Reserved jobs become ready, because their workers are not connected to the server.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use super::prelude::*;
 use super::put::MAX_REPORTS;
@@ -38,6 +43,7 @@ struct Import<'a> {
     pipeline: Pipeline<Note>,
     into: Option<String>,
     skip: u64,
+    is_interrupted: Arc<AtomicBool>,
     used: String,
     line: u64,
     can_bury: Option<bool>,
@@ -76,11 +82,19 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
         counts => counts.map(|counts| Some(counts.iter().sum::<u64>())),
     };
     let before = count(&mut link)?;
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // A second signal ends the program immediately, for example while it waits for input.
+        let registered = flag::register_conditional_shutdown(signal, 128 + signal, is_interrupted.clone());
+        let registered = registered.and_then(|_| flag::register(signal, is_interrupted.clone()));
+        registered.map_err(|error| Problem::refused(plain(&error)))?;
+    }
     let mut import = Import {
         link: &mut link,
         pipeline: Pipeline::new(),
         into,
         skip,
+        is_interrupted,
         used: "default".to_owned(),
         line: 0,
         can_bury: None,
@@ -183,7 +197,7 @@ impl Results {
 impl Import<'_> {
     fn read(&mut self, mut input: Input) -> Result {
         let mut line = Vec::new();
-        while input.line(&mut line, MAX_LINE, self.results.done)? {
+        while !self.is_interrupted.load(Ordering::Relaxed) && input.line(&mut line, MAX_LINE, self.results.done)? {
             self.line += 1;
             if self.line > self.skip && !line.trim_ascii().is_empty() {
                 match ImportLine::parse(&line) {
@@ -197,7 +211,9 @@ impl Import<'_> {
                 self.settle()?;
             }
         }
-        self.settle()
+        self.settle()?;
+        let goes_on = !self.is_interrupted.load(Ordering::Relaxed);
+        goes_on.then_some(()).ok_or_else(|| Problem::refused("interrupted"))
     }
 
     fn send_full_batch(&mut self) -> Result {

@@ -1,8 +1,13 @@
 //! Tests imports in which the server refuses commands, or in which a line is invalid.
 
+use std::io::Write;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::daemon::{Ended, Folder};
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
+
+use crate::daemon::{wait_until, Ended, Folder};
 use crate::support::{ctl, feed, pretender, Server};
 
 /// Starts a server whose clients have only `rights`.
@@ -113,6 +118,30 @@ fn jobs_after_a_refused_job_are_counted() {
     let expected = "line 3: the server accepts no new jobs, because it is draining; 1023 jobs were imported; \
         to continue, use --skip 2\n";
     assert!(ended.code == 1 && ended.err.contains(expected), "{}", ended.err);
+}
+
+/// The import waits for more input when it gets the signal.
+#[test]
+fn an_interrupted_import_says_how_to_continue() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let server = Server::beanpole(&[]);
+        let mut command = server.command(&["import"]);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(READY.repeat(3000).as_bytes()).expect("the import reads");
+        wait_until("a batch is imported", || server.count("default", "ready") > 0);
+        kill(Pid::from_raw(child.id() as i32), signal).expect("the import runs");
+        input.write_all(READY.as_bytes()).expect("the import reads");
+        drop(input);
+        let output = child.wait_with_output().expect("the program");
+        let err = String::from_utf8_lossy(&output.stderr);
+        let count = server.count("default", "ready");
+        assert!(
+            err.contains(&format!("interrupted; {count} jobs were imported; to continue, use --skip {count}\n")),
+            "{err}"
+        );
+        assert_eq!(output.status.code(), Some(1));
+    }
 }
 
 #[test]
