@@ -2,12 +2,12 @@
 
 mod daemon;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use beanpole::Client;
-use daemon::{wait_until, Daemon, Folder, Signal};
+use daemon::{unassigned, wait_until, Daemon, Folder, Signal};
 
 const BEANSTALKD: &str = "/usr/bin/beanstalkd";
 
@@ -17,10 +17,6 @@ fn commands(section: &str) -> Vec<String> {
     let text = page.split(&format!(".Sh {section}\n")).nth(1).expect("the section").split("\n.Sh ").next().unwrap();
     let blocks = text.split(".Bd -literal -offset indent\n").skip(1);
     blocks.map(|block| block.split(".Ed").next().unwrap().replace("\\e", "\\")).collect()
-}
-
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// A code block that is being executed. Its last command runs until the value is dropped.
@@ -65,7 +61,7 @@ fn original(address: SocketAddr, folder: &str) -> Option<Daemon> {
 
 #[test]
 fn migrating_in_place_and_back_keeps_every_job() {
-    let (folder, address) = (Folder::new(), free());
+    let (folder, address) = (Folder::new(), unassigned("127.0.0.1"));
     let dir = folder.file("jobs").display().to_string();
     std::fs::create_dir(&dir).unwrap();
     let Some(old) = original(address, &dir) else { return };
@@ -90,7 +86,7 @@ fn migrating_in_place_and_back_keeps_every_job() {
 
 #[test]
 fn migrating_side_by_side_drains_the_old_server() {
-    let (folder, address, new) = (Folder::new(), free(), free());
+    let (folder, address, new) = (Folder::new(), unassigned("127.0.0.1"), unassigned("127.0.0.1"));
     let dir = folder.file("jobs").display().to_string();
     std::fs::create_dir(&dir).unwrap();
     let Some(old) = original(address, &dir) else { return };

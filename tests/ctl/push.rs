@@ -203,6 +203,16 @@ fn a_busy_endpoint_receives_no_requests() {
     }
 }
 
+/// A child process that another test has just started can keep the old listener for some milliseconds.
+fn bound_again(address: SocketAddr) -> TcpListener {
+    let mut listener = None;
+    wait_until("the port is free", || {
+        listener = TcpListener::bind(address).ok();
+        listener.is_some()
+    });
+    listener.expect("a listener")
+}
+
 /// In a tube that limits the tries, a busy or unreachable endpoint must not use up a try.
 #[test]
 fn waiting_for_an_endpoint_is_no_try() {
@@ -217,7 +227,7 @@ fn waiting_for_an_endpoint_is_no_try() {
     wait_until("the worker touches the job", || server.figure("stats", "cmd-touch") != "0");
     let count = Arc::new(AtomicUsize::new(0));
     let seen = count.clone();
-    let listener = TcpListener::bind(address).expect("the same port");
+    let listener = bound_again(address);
     let busy = "HTTP/1.1 503 x\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n";
     let respond = move |_: Got, stream: &mut TcpStream| match count.fetch_add(1, Ordering::SeqCst) {
         0 => answer(stream, busy),
@@ -267,7 +277,7 @@ fn the_worker_waits_for_an_unreachable_endpoint() {
         server.ok(&["put", "b"]);
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(server.figure("stats", "cmd-release"), "1", "a job was reserved without an endpoint");
-        let listener = TcpListener::bind(address).expect("the same port");
+        let listener = bound_again(address);
         std::thread::spawn(move || serve(listener, |_, stream| answer(stream, OK)));
         wait_until("both jobs are done", || server.figure("stats", "cmd-delete") == "2");
         worker.signal(Signal::SIGTERM);
@@ -454,7 +464,7 @@ fn no_job_is_lost_when_any_process_is_killed() {
     fs::create_dir(&binlog).expect("a directory");
     let binlog = binlog.display().to_string();
     let socket = format!("unix:{}", folder.file("socket").display());
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let free = unassigned("127.91.0.3");
     let url = format!("http://{free}/");
     let start_server = || Daemon::start(&["-l", &socket, "-b", &binlog, "-f0"]);
     let start_endpoint = || {

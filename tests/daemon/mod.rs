@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::fs::File;
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -452,16 +452,19 @@ impl Drop for Folder {
     }
 }
 
-/// Polls until `condition` is true. Panics with the description `what` after [`PATIENCE`].
 /// Returns a free port of `host` below the ports that the kernel assigns. Otherwise, a server that listens on all
-/// addresses, or a connection, could take the port before the test uses it. Each call returns another port.
+/// addresses, or a connection, could take the port before the test uses it. Each call returns another port. Does not
+/// bind the port, because a child process that another thread starts could keep the socket for some milliseconds.
 pub fn unassigned(host: &str) -> SocketAddr {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let next = || 20_000 + (std::process::id() as usize + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
-    let listener = (0..1000).find_map(|_| TcpListener::bind((host, next() as u16)).ok());
-    listener.and_then(|listener| listener.local_addr().ok()).expect("a free port")
+    // Test programs that run at the same time often have adjacent process IDs.
+    let next = || 20_000 + (std::process::id() as usize * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+    let host: IpAddr = host.parse().expect("an IP address");
+    let mut addresses = (0..1000).map(|_| SocketAddr::new(host, next() as u16));
+    addresses.find(|address| TcpStream::connect(address).is_err()).expect("a free port")
 }
 
+/// Polls until `condition` is true. Panics with the description `what` after [`PATIENCE`].
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
