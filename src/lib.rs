@@ -6,6 +6,15 @@
 
 #![deny(unsafe_code)]
 
+/// Returns the error from the function if the condition is false.
+macro_rules! ensure {
+    ($condition:expr, $error:expr) => {
+        if !$condition {
+            Err::<(), _>($error)?;
+        }
+    };
+}
+
 mod access;
 mod binlog;
 // Internal items are documented only where the name is not enough. The public interface is fully documented.

@@ -118,7 +118,7 @@ fn parse_line(
     }
     let end = line.chars().count() + 1;
     let mut entry = Entry { name: name.text.into(), line: number, credentials: Vec::new(), rights: Rights::default() };
-    (!rest.is_empty()).then_some(()).ok_or_else(|| (end, format!("missing credential; must be {CREDENTIALS}")))?;
+    ensure!(!rest.is_empty(), (end, format!("missing credential; must be {CREDENTIALS}")));
     let mut own = HashSet::new();
     let credentials = rest.iter().take_while(|word| is_credential(word.text)).count().max(1);
     for word in &rest[..credentials] {

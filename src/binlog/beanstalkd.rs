@@ -136,9 +136,7 @@ impl<'a> Reader<'a> {
     fn record(&mut self) -> Result<ForeignEntry<'a>, String> {
         let length = self.take(self.format.length_size)?;
         let length = length.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
-        if length > MAX_NAME {
-            return Err(format!("a tube name of {length} bytes"));
-        }
+        ensure!(length <= MAX_NAME, format!("a tube name of {length} bytes"));
         let tube = self.take(length as usize)?;
         let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {

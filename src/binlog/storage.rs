@@ -350,9 +350,7 @@ fn open_file(folder: &File, name: &str) -> io::Result<File> {
             fails && found().is_ok_and(|found| found.st_mode & libc::S_IFMT != libc::S_IFREG)
         }
     };
-    if is_other {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
+    ensure!(!is_other, io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     file
 }
 
@@ -390,9 +388,7 @@ fn holder(file: Option<File>) -> String {
 fn lock_against_beanstalkd(file: File) -> io::Result<File> {
     let mut held = whole_file();
     uninterrupted(|| fcntl(&file, FcntlArg::F_GETLK(&mut held)))?;
-    if held.l_type != libc::F_UNLCK as i16 {
-        return Err(busy(&held.l_pid.to_string()));
-    }
+    ensure!(held.l_type == libc::F_UNLCK as i16, busy(&held.l_pid.to_string()));
     uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole_file())))?;
     // The process ID is only informational, so ignore errors. With another name, the file may be another program's.
     if file.metadata().is_ok_and(|found| found.nlink() == 1) {

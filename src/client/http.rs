@@ -76,9 +76,7 @@ impl Exchange {
 
     fn limit(&self, max: Duration) -> io::Result<()> {
         let left = self.end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
+        ensure!(!left.is_zero(), ErrorKind::TimedOut);
         self.stream.set_timeout(Some(left.min(max)))
     }
 
@@ -181,9 +179,7 @@ impl Exchange {
                 return Ok(());
             }
             self.take(length, body, keep)?;
-            if !self.line()?.is_empty() {
-                return Err(malformed());
-            }
+            ensure!(self.line()?.is_empty(), malformed());
         }
     }
 
@@ -193,9 +189,7 @@ impl Exchange {
                 let line = self.bytes.drain(..end + 2).take(end).collect();
                 return String::from_utf8(line).map_err(|_| malformed());
             }
-            if self.bytes.len() > MAX_LINE {
-                return Err(malformed());
-            }
+            ensure!(self.bytes.len() <= MAX_LINE, malformed());
             self.receive()?;
         }
     }
@@ -212,9 +206,7 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
             "content-length" => {
                 let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
                 let number = value.parse::<u64>().ok().filter(|_| is_number).ok_or_else(malformed)?;
-                if length.replace(number).is_some_and(|other| other != number) {
-                    return Err(malformed());
-                }
+                ensure!(length.replace(number).is_none_or(|other| other == number), malformed());
             }
             "transfer-encoding" if value == "chunked" && !is_chunked => is_chunked = true,
             "transfer-encoding" => return Err(malformed()),

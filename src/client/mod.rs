@@ -393,11 +393,11 @@ impl Client {
         let max = self.memory / if word == "OK" { 64 } else { 4 };
         let length = words.next_back().and_then(|word| word.parse::<u64>().ok());
         let length = length.filter(|length| *length < u64::from(u32::MAX)).ok_or(io::ErrorKind::InvalidData)?;
-        (length <= max).then_some(()).ok_or(io::ErrorKind::OutOfMemory)?;
+        ensure!(length <= max, io::ErrorKind::OutOfMemory);
         let mut body = Vec::with_capacity((length as usize + 2).min(1 << 16));
         (&mut self.stream).take(length + 2).read_to_end(&mut body)?;
-        (body.len() as u64 == length + 2).then_some(()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        body.ends_with(b"\r\n").then_some(()).ok_or(io::ErrorKind::InvalidData)?;
+        ensure!(body.len() as u64 == length + 2, io::ErrorKind::UnexpectedEof);
+        ensure!(body.ends_with(b"\r\n"), io::ErrorKind::InvalidData);
         body.truncate(length as usize);
         Ok(Reply { line, body })
     }

@@ -157,9 +157,7 @@ impl Etcd {
 fn transact(mut gateway: MutexGuard<Gateway>, compare: &[String], then: &[String]) -> Result<Option<Vec<u8>>, Fail> {
     let body = format!(r#"{{"compare":[{}],"success":[{}]}}"#, compare.join(","), then.join(","));
     let response = gateway.request("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
-    if response.status != 200 {
-        return Err(refusal(&response.body));
-    }
+    ensure!(response.status == 200, refusal(&response.body));
     // etcd's gateway omits JSON members whose value is `false`.
     let succeeded = Document::read(&response.body).get("succeeded").is_true();
     Ok(succeeded.then_some(response.body))

@@ -250,9 +250,7 @@ impl Shipper {
     fn send(&self, entry: &Entry) -> io::Result<()> {
         let Entry { seq, head, bytes } = entry;
         loop {
-            if self.lease.is_over() {
-                return Err(over());
-            }
+            ensure!(!self.lease.is_over(), over());
             let (sent, is_next) = (Moment::now(), self.position.lock().end + 1 >= *seq);
             match self.log.append(head.epoch, seq - 1, bytes) {
                 Ok(()) => {

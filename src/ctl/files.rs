@@ -86,9 +86,7 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     complete(from)?;
     match DirBuilder::new().mode(0o700).create(to) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            if fs::read_dir(to).map_err(at(to))?.next().is_some() {
-                return Err(at(to)("directory is not empty"));
-            }
+            ensure!(fs::read_dir(to).map_err(at(to))?.next().is_none(), at(to)("directory is not empty"));
         }
         created => created.map_err(at(to))?,
     }
@@ -126,9 +124,7 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
         return out.line(&format!("{}: names: {}", path.display(), table.entries.len())).map(|()| DONE);
     };
     let found = needs(command);
-    if found.is_empty() {
-        return Err(Problem::empty(format!("no protocol has the command {}", command.escape_debug())));
-    }
+    ensure!(!found.is_empty(), Problem::empty(format!("no protocol has the command {}", command.escape_debug())));
     let mut code = DONE;
     for (protocol, command, need) in found {
         let (allowed, text) = decide(&table, name, need, tube).map_err(Problem::empty)?;

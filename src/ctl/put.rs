@@ -70,7 +70,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     for (word, _) in &tags {
         // A server that does not support the tag would execute the job body as commands.
         let unknown = || Problem::refused(format!("the server does not support the tag {word}, which this requires"));
-        knows(&mut link, word)?.then_some(()).ok_or_else(unknown)?;
+        ensure!(knows(&mut link, word)?, unknown());
     }
     link.use_tube(&name)?;
     let what = if lines { "line" } else { "job" };

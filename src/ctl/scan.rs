@@ -204,9 +204,7 @@ fn highest_id(link: &mut Link) -> Result<u64> {
         link.use_tube("default")?;
         return Ok(id);
     }
-    if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
-        return Err(refusal("put", &reply.line));
-    }
+    ensure!(["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()), refusal("put", &reply.line));
     // The number of jobs ever put and the ID of any job in a tube are lower bounds on the highest ID.
     let mut highest = link.stats()?.number("total-jobs");
     for name in link.tubes()? {

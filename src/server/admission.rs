@@ -140,9 +140,7 @@ impl Admission {
         let mut addresses = self.addresses.lock();
         let count = addresses.entry(address).or_default();
         // `limit` is at least 1, so this error leaves no entry with a count of 0.
-        if *count >= limit {
-            return Err(Refusal::Address);
-        }
+        ensure!(*count < limit, Refusal::Address);
         *count += 1;
         Ok(())
     }

@@ -479,9 +479,7 @@ impl Drop for Outbox {
 fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<bool> {
     let mut left = MAX_SENT;
     while left > 0 {
-        if lease.is_over() {
-            return Err(ErrorKind::ConnectionAborted.into());
-        }
+        ensure!(!lease.is_over(), ErrorKind::ConnectionAborted);
         let written = match output.only() {
             Some([]) => return Ok(true),
             Some(bytes) => stream.write(&[IoSlice::new(upto(bytes, left))]),

@@ -177,9 +177,7 @@ impl Bound {
             if found.st_mode & S_IFMT != S_IFSOCK {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
             }
-            if is_alive(&fixed)? {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server is listening on it"));
-            }
+            ensure!(!is_alive(&fixed)?, io::Error::new(io::ErrorKind::AddrInUse, "another server is listening on it"));
             log::info!("removing the socket file {} that nobody listens on", path.display());
             place.remove()?;
         }

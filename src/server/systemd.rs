@@ -18,9 +18,7 @@ pub fn inherited() -> io::Result<Vec<Listener>> {
         return Ok(Vec::new());
     }
     let count = number("LISTEN_FDS").unwrap_or(0);
-    if count == 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "LISTEN_FDS names no socket"));
-    }
+    ensure!(count != 0, io::Error::new(io::ErrorKind::InvalidInput, "LISTEN_FDS names no socket"));
     let end = RawFd::try_from(count).ok().and_then(|count| FIRST.checked_add(count));
     let end = end.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "LISTEN_FDS is too large"))?;
     (FIRST..end).map(take).collect()

@@ -303,9 +303,7 @@ impl TlsSession {
     /// Encrypts and sends up to about [`MAX_SENT`] bytes. Returns `true` if all output was sent. Fails with
     /// `WouldBlock` if the socket is full.
     pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<bool> {
-        if self.broken {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
+        ensure!(!self.broken, ErrorKind::BrokenPipe);
         let before = output.len();
         loop {
             self.push(stream)?;
@@ -417,9 +415,7 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
 fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
-        if lease.is_over() {
-            return Err(ErrorKind::ConnectionAborted.into());
-        }
+        ensure!(!lease.is_over(), ErrorKind::ConnectionAborted);
         match stream.write(&[IoSlice::new(&bytes[sent..])]) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => sent += count,

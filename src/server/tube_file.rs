@@ -55,9 +55,7 @@ fn set(name: &[u8], settings: TubeSettings, hub: &Hub, scratch: &mut TurnScratch
         }
         let room = SETTINGS_OVERHEAD + name.len() + settings.dead_length();
         core.refresh_room();
-        if !core.engine.claim_log_room(room) {
-            return Err(NotSet::OverLimit);
-        }
+        ensure!(core.engine.claim_log_room(room), NotSet::OverLimit);
         core.engine.set_tube(NOBODY, name, settings, now)
     });
     hub.commit(&mut scratch.out);

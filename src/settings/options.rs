@@ -292,9 +292,7 @@ fn address(text: &str) -> Result<Address, String> {
             (None, path) => Ok(Address::Unix(PathBuf::from(path))),
         };
     }
-    if plain.starts_with(['/', '.']) {
-        return Err(wrong(&format!("to listen on a Unix socket, use unix:{plain}")));
-    }
+    ensure!(!plain.starts_with(['/', '.']), wrong(&format!("to listen on a Unix socket, use unix:{plain}")));
     match (host_port(plain, FORMS).map_err(|problem| wrong(&problem))?, secure) {
         ((host, _), _) if host.is_empty() => Err(wrong(FORMS)),
         ((host, port), None) => Ok(Address::Tcp(Some(host), port)),

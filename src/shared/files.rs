@@ -190,14 +190,10 @@ const MAX_SIZE: u64 = 64 << 20;
 /// Fails unless the file is regular, because a pipe without a writer would block the thread that handles signals.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
+    ensure!(file.metadata()?.is_file(), io::Error::other("not a regular file"));
     let mut bytes = Vec::new();
     file.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_SIZE {
-        return Err(io::Error::other(format!("larger than {MAX_SIZE} bytes")));
-    }
+    ensure!(bytes.len() as u64 <= MAX_SIZE, io::Error::other(format!("larger than {MAX_SIZE} bytes")));
     Ok(bytes)
 }
 

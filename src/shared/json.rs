@@ -237,9 +237,7 @@ fn read_member<'a>(
         parse_bounded(DEPTH, value, lexer)?;
         return Ok(());
     }
-    if find(members, &key).is_some() {
-        return Err(Malformed(format!("duplicate key {}", key.escape_debug())));
-    }
+    ensure!(find(members, &key).is_none(), Malformed(format!("duplicate key {}", key.escape_debug())));
     if matches!(value, b'[' | b'{') {
         return Err(Malformed(format!("{key}: neither lists nor objects are read here")));
     }

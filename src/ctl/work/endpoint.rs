@@ -41,9 +41,7 @@ impl Endpoint {
             return Err(wrong(&format!("invalid character {sign:?}")));
         }
         let (host_and_port, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        if host_and_port.contains('@') {
-            return Err(wrong("user names and passwords are not supported"));
-        }
+        ensure!(!host_and_port.contains('@'), wrong("user names and passwords are not supported"));
         let has_port = host_and_port.rfind(':').is_some_and(|colon| !host_and_port[colon..].contains(']'));
         let (host, port) = match host_and_port.rsplit_once(':').filter(|_| has_port) {
             Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)),
@@ -63,9 +61,7 @@ impl Endpoint {
 
     fn connect(&self, end: Instant) -> io::Result<Transport> {
         let limit = CONNECT.min(end.saturating_duration_since(Instant::now()));
-        if limit.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
+        ensure!(!limit.is_zero(), ErrorKind::TimedOut);
         self.security.connect(&self.address, limit)
     }
 

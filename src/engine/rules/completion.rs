@@ -71,9 +71,7 @@ impl Engine {
         if job.state() != State::Reserved || !is_lost && !self.has_try_limit(slot) {
             return Ok(false);
         }
-        if !self.claim_log_room(0) {
-            return Err(NotCompleted::OutOfMemory);
-        }
+        ensure!(self.claim_log_room(0), NotCompleted::OutOfMemory);
         if self.fail_try(slot, text, now).is_none() {
             self.note_reason(slot, text);
             self.abandon(slot, Cause::Bury, text.to_vec().into(), true);
@@ -194,9 +192,7 @@ impl Engine {
         if matches!(state, State::Buried | State::Finished) {
             return Ok(());
         }
-        if !self.claim_log_room(0) {
-            return Err(NotCompleted::OutOfMemory);
-        }
+        ensure!(self.claim_log_room(0), NotCompleted::OutOfMemory);
         self.note_reason(slot, outcome.body().map_or(&[], Body::bytes));
         self.abandon(slot, Cause::Fail, Body::default(), true);
         self.serve_unblocked(now);

@@ -14,15 +14,11 @@ impl Engine {
         mut options: Option<JobOptions>,
         now: Time,
     ) -> Result<u32, Refused> {
-        if self.draining {
-            return Err(Refused::Draining);
-        }
+        ensure!(!self.draining, Refused::Draining);
         let tube = self.tubes.get(number);
         if let Some(rules) = &tube.rules {
             let limit = rules.settings.max_jobs[priority_class(new.pri)];
-            if tube.counts.all() - tube.counts.buried >= limit.into() {
-                return Err(Refused::QueueFull);
-            }
+            ensure!(tube.counts.all() - tube.counts.buried < limit.into(), Refused::QueueFull);
             if rules.settings.ttl > 0 {
                 let options = options.get_or_insert_default();
                 if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {

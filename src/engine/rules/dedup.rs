@@ -108,9 +108,7 @@ impl Engine {
         };
         let found = self.store.extras.find(hash, matches).map(|number| self.store.extras.get(number).slot);
         self.agenda.steps.take(checked / MOVE);
-        if checked > MAX_CHECKED {
-            return Err(Refused::OutOfMemory);
-        }
+        ensure!(checked <= MAX_CHECKED, Refused::OutOfMemory);
         Ok(found)
     }
 
@@ -262,9 +260,7 @@ impl Engine {
         if !durable || !job.is_volatile() {
             return Ok(());
         }
-        if !self.claim_persist(slot) {
-            return Err(Refused::OutOfMemory);
-        }
+        ensure!(self.claim_persist(slot), Refused::OutOfMemory);
         self.store.jobs.get_mut(slot).set(JobFlag::Volatile, false);
         self.changed(Change::Persist(slot));
         Ok(())

@@ -96,9 +96,7 @@ impl Engine {
             return Ok(self.bury(client, id, pri, now));
         }
         let tube = self.store.jobs.find(id).map_or(0, |slot| self.tubes.get(self.store.jobs.get(slot).tube).name.len());
-        if !self.claim_log_room(tube + from.map_or(0, |from| ORIGIN_SIZE + from.len())) {
-            return Err(OverLimit);
-        }
+        ensure!(self.claim_log_room(tube + from.map_or(0, |from| ORIGIN_SIZE + from.len())), OverLimit);
         let is_buried = self.bury(client, id, pri, now);
         let slot = self.store.jobs.find(id).filter(|_| is_buried);
         if let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).state() == State::Buried) {
@@ -180,9 +178,7 @@ impl Engine {
         if job.is_leased() {
             self.end_lease(slot, now);
         } else if job.state().after(Cause::Kick).is_some() {
-            if self.lacks_memory_for_twin(slot) {
-                return Err(Refused::OutOfMemory);
-            }
+            ensure!(!self.lacks_memory_for_twin(slot), Refused::OutOfMemory);
             self.kick_slot(slot, now);
         } else if job.state() == State::Scheduled {
             return self.run_now(slot, now);

@@ -73,9 +73,7 @@ impl Engine {
         now: Time,
     ) -> Result<Submitted, Refused> {
         self.mark_producer(client);
-        if self.draining {
-            return Err(Refused::Draining);
-        }
+        ensure!(!self.draining, Refused::Draining);
         let attach = options.attach;
         if options.dedup_key == DedupKey::Body(None) {
             options.dedup_key = DedupKey::Body(Some(self.fingerprints().of(job.body.bytes())));
@@ -83,9 +81,7 @@ impl Engine {
         if let Some(slot) = self.find_duplicate(&options.dedup_key, tube, job.body.len())? {
             // The reply to this client will say that the existing job is stored.
             self.changed(Change::Promise(slot));
-            if matches!(options.dedup_key, DedupKey::Id(_)) {
-                return Err(Refused::Duplicate);
-            }
+            ensure!(!matches!(options.dedup_key, DedupKey::Id(_)), Refused::Duplicate);
             if attach && !self.has_memory(ATTACHMENT_COST) {
                 return Err(Refused::OutOfMemory);
             }
@@ -139,9 +135,7 @@ impl Engine {
 
     /// Like [`Engine::put_tagged`], but does not count `client` as a producer.
     pub fn put_unmarked(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
-        if self.draining {
-            return Err(Refused::Draining);
-        }
+        ensure!(!self.draining, Refused::Draining);
         if tags.recurs.is_some() {
             return self.put_schedule(client, new, tags, now);
         }

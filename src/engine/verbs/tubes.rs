@@ -272,12 +272,8 @@ impl Engine {
             }
             return Ok(());
         }
-        if self.is_circle(&name.into(), &settings) {
-            return Err(NotSet::Circle);
-        }
-        if !self.has_memory(settings.cost()) {
-            return Err(NotSet::OverLimit);
-        }
+        ensure!(!self.is_circle(&name.into(), &settings), NotSet::Circle);
+        ensure!(self.has_memory(settings.cost()), NotSet::OverLimit);
         let number = self.open_tube(client, name).map_err(|_| NotSet::OverLimit)?;
         self.change_settings(number, settings, now);
         Ok(())
@@ -312,9 +308,7 @@ impl Engine {
         now: Time,
     ) -> Result<(), OverLimit> {
         if max_jobs != [None; 3] {
-            if !self.has_memory(RULES_COST) {
-                return Err(OverLimit);
-            }
+            ensure!(self.has_memory(RULES_COST), OverLimit);
             self.open_tube(client, name)?;
         }
         self.limit_tube(name, max_jobs, now);

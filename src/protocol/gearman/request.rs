@@ -306,9 +306,7 @@ fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
 /// Ignores the last argument of the packet, the aggregator.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
-    if arg(args, 2).len() > MAX_FUNCTION {
-        return Err(reply::LARGE_REDUCER);
-    }
+    ensure!(arg(args, 2).len() <= MAX_FUNCTION, reply::LARGE_REDUCER);
     submission.reducer = Some(arg(args, 2).into());
     Ok(Command::Submit(submission))
 }

@@ -165,9 +165,7 @@ table! {
 
 impl CommandRow {
     pub fn parse(&self, line: &Line) -> Result<Command, Words> {
-        if line.flags.len() > self.flags {
-            return Err(reply::INVALID_ARGS);
-        }
+        ensure!(line.flags.len() <= self.flags, reply::INVALID_ARGS);
         (self.parse)(line)
     }
 }

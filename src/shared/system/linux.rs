@@ -83,9 +83,7 @@ pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     let [_, user, group] = process;
     let mut groups = vec![0; 32];
     let count = super::option(&socket, libc::SO_PEERGROUPS, &mut groups).or_else(|error| {
-        if error.raw_os_error() != Some(libc::ERANGE) {
-            return Err(error);
-        }
+        ensure!(error.raw_os_error() == Some(libc::ERANGE), error);
         // The maximum number of groups of a process.
         groups.resize(65_536, 0);
         super::option(&socket, libc::SO_PEERGROUPS, &mut groups)
