@@ -48,16 +48,20 @@ fn main() -> ExitCode {
             let level = server_log::level(settings.verbosity);
             let form = if settings.json_log { LogForm::Json } else { LogForm::Text };
             let started = server_log::start(level, form, LogTarget::Stderr, None);
-            return with_log("beanpole", started, || run(*settings, false, |_| {}));
+            with_log("beanpole", started, || run(*settings, false, |_| {}))
         }
-        Err(problem) => return exit_with("beanpole", BAD_USAGE, &format!("{problem} (see beanpole -h)")),
+        Err(problem) => exit_with("beanpole", BAD_USAGE, &format!("{problem} (see beanpole -h)")),
     }
-    ExitCode::SUCCESS
 }
 
-// The reader of the output may have exited, so errors are ignored. `print!` would panic.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+/// Succeeds even if the reader of the output has exited.
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            exit_with("beanpole", 1, &format!("cannot write: {error}"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn print_error(program: &str, problem: &str) {
@@ -74,11 +78,10 @@ fn run_as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
     match arguments.and_then(|arguments| gearmand::parse(&arguments, port.as_deref())) {
         Ok(GearmandAction::Version) => print(&format!("beanpole {} as gearmand\n", env!("CARGO_PKG_VERSION"))),
         Ok(GearmandAction::Help) => print(&gearmand::usage()),
-        Ok(GearmandAction::Checked) => {}
-        Ok(GearmandAction::Run(gearmand)) => return run_gearmand(*gearmand),
-        Err(problem) => return exit_with("gearmand", gearmand::BAD_USAGE, &format!("{problem} (see gearmand -h)")),
+        Ok(GearmandAction::Checked) => ExitCode::SUCCESS,
+        Ok(GearmandAction::Run(gearmand)) => run_gearmand(*gearmand),
+        Err(problem) => exit_with("gearmand", gearmand::BAD_USAGE, &format!("{problem} (see gearmand -h)")),
     }
-    ExitCode::SUCCESS
 }
 
 fn run_gearmand(gearmand: Gearmand) -> ExitCode {
