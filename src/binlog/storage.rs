@@ -3,9 +3,9 @@
 
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher, RandomState};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant, SystemTime};
-use std::{collections::HashMap, fmt, io, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, fmt, io, path::Path, path::PathBuf, sync::Arc};
 
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, openat, renameat, AtFlags, FcntlArg, Flock, FlockArg, OFlag};
@@ -16,6 +16,7 @@ use nix::unistd::{unlinkat, UnlinkatFlags};
 use super::replay::fill;
 use super::segment::{ASIDE, VERSION};
 use crate::shared::atomic::{AtomicU64, Ordering};
+use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system::{self, fstatat, uninterrupted, O_LARGEFILE, O_PATH};
 
@@ -154,8 +155,8 @@ impl Folder {
 }
 
 impl Opened {
-    fn at(path: &PathBuf) -> io::Result<Opened> {
-        let folder = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path)?;
+    fn at(path: &Path) -> io::Result<Opened> {
+        let folder = files::open_folder(path)?;
         Ok(Opened { folder, locks: None, listed: LeafMutex::default(), files: LeafMutex::default() })
     }
 

@@ -7,10 +7,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::{ffi::OsString, fs::File, fs::Permissions, os::fd::AsRawFd, os::fd::OwnedFd};
 
+use nix::errno::Errno;
 use nix::fcntl::{fcntl, openat, readlinkat, renameat, AtFlags, FcntlArg, OFlag, AT_FDCWD};
+use nix::libc::{mode_t, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use nix::sys::stat::{mkdirat, umask, Mode};
 use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
-use nix::{errno::Errno, libc::mode_t, libc::S_IFMT, libc::S_IFREG};
 
 use super::lock_order::LeafMutex;
 use super::system::{fstat, fstatat, is_proc, FileStat, OPEN_FILES, O_LARGEFILE, O_PATH};
@@ -123,6 +124,9 @@ impl FilePlace {
     }
 
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
+        if self.status().is_ok_and(|found| ![S_IFREG, S_IFLNK].contains(&(found.st_mode & S_IFMT))) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not regular is in the way"));
+        }
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
         let unlink = || unlinkat(&self.folder, fresh.as_os_str(), UnlinkatFlags::NoRemoveDir);
@@ -177,11 +181,24 @@ impl FilePlace {
 impl FileEntry {
     pub fn remove(&self) -> io::Result<()> {
         match self.place.status() {
+            // Devices and pipes existed before the process opened them.
+            Ok(now) if ![S_IFREG, S_IFSOCK].contains(&(now.st_mode & S_IFMT)) => Ok(()),
             Ok(now) if (now.st_dev, now.st_ino) == (self.status.st_dev, self.status.st_ino) => self.place.remove(),
             Ok(_) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Opens a directory.
+pub fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    if !geteuid().is_root() || parts(path).is_empty() {
+        return Ok(openat(AT_FDCWD, path, flags, Mode::empty())?.into());
+    }
+    let place = FilePlace::resolve(path, true)?;
+    let last = if place.is_safe { OFlag::empty() } else { OFlag::O_NOFOLLOW };
+    Ok(openat(&place.folder, place.name.as_os_str(), flags | last, Mode::empty())?.into())
 }
 
 /// The maximum size of a file with settings, in bytes.

@@ -137,6 +137,9 @@ fn the_binlog_is_not_created_in_root_s_directory() {
     let planted = Planted::new();
     let folder = planted.detour().join("jobs");
     run(&["-p", "0", "-u", "nobody", "-b", text(&folder)]).failed(10, &[text(&folder), "root follows no link"]);
+    for detour in [planted.theirs.file("detour"), planted.theirs.file("detour/")] {
+        run(&["-p", "0", "-b", text(&detour)]).failed(10, &["root follows no link"]);
+    }
     planted.is_untouched();
 }
 
