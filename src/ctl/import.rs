@@ -1,6 +1,7 @@
 //! The subcommand `import`, which puts the jobs that `export` has printed. It puts a buried job with the maximum delay,
-//! which keeps workers away, and then reserves the job by its ID and buries it. For a retained idempotency key, it puts
-//! and deletes an empty job. Reserved jobs become ready, because their workers are not connected to the server.
+//! which keeps workers away, and then buries the job. Other servers than beanpole require it to reserve the job first.
+//! For a retained idempotency key, it puts and deletes an empty job. Reserved jobs become ready, because their workers
+//! are not connected to the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,8 +36,8 @@ enum After {
     Delete,
 }
 
-/// A job that waits to be buried or deleted: ID, action and line.
-type Unsettled = (u64, After, u64);
+/// A job that waits to be buried or deleted: ID, action, `true` if an interrupted import has put the job, and line.
+type Unsettled = (u64, After, bool, u64);
 
 struct Import<'a> {
     link: &'a mut Link,
@@ -170,8 +171,14 @@ impl Results {
                     (After::Delete, Some(_)) => self.lose(KEPT_KEY),
                     (_, Some("SCHEDULED")) | (After::Nothing, None) => self.done += 1,
                     (_, Some("REPLACED")) => self.replaced += 1,
-                    (_, Some(_)) => self.known += 1,
-                    (after, None) => self.unsettled.push((id, after, number)),
+                    (after, state) => {
+                        let is_known = state.is_some();
+                        self.known += u64::from(is_known);
+                        // The server buries the job of another client only if the job has the maximum delay.
+                        if !is_known || state == Some("DELAYED") && matches!(after, After::Bury(_, Some(_), _)) {
+                            self.unsettled.push((id, after, is_known, number));
+                        }
+                    }
                 }
             }
             (Note::Put(number, _), "JOB_TOO_BIG" | "FORBIDDEN") => self.refuse(number, &refusal("put", line).text),
@@ -179,9 +186,10 @@ impl Results {
                 let problem = format!("line {number}: {}", refusal("put", line).text);
                 self.failure.get_or_insert_with(|| Problem::refused(problem));
             }
-            (Note::Settle((id, after, number)), reply) => {
+            (Note::Settle((id, after, is_known, number)), reply) => {
                 self.unsettled.retain(|(unsettled, ..)| *unsettled != id);
                 match (reply, after) {
+                    _ if is_known => return Ok(()),
                     ("DELETED", _) => self.others.keys += 1,
                     ("BURIED", _) => (self.done, self.buried) = (self.done + 1, self.buried + 1),
                     (_, After::Delete) => self.lose(KEPT_KEY),
@@ -378,19 +386,23 @@ impl Import<'_> {
     fn settle(&mut self) -> Result {
         self.finish()?;
         self.unsettled_keys.clear();
-        for unsettled @ (id, after, _) in self.results.unsettled.clone() {
+        for unsettled @ (id, after, ..) in self.results.unsettled.clone() {
             let After::Bury(pri, delay, origin) = after else {
                 self.pipeline.add(Note::Settle(unsettled)).extend_from_slice(format!("delete {id}\r\n").as_bytes());
                 continue;
             };
             let from = origin.map_or(String::new(), |index| format!(" from:{}", self.origins[index as usize]));
-            let delay = delay.map_or(String::new(), |delay| format!(" delay:{delay}"));
-            // If the job cannot be buried, it must not become ready when the connection is closed.
-            let release = format!("release {id} {pri} {MAX_DELAY}\r\n");
-            let commands = format!("reserve-job {id}\r\nbury {id} {pri}{delay}{from}\r\n{release}");
-            self.pipeline.add(Note::Ignored).extend_from_slice(commands.as_bytes());
-            self.pipeline.add(Note::Settle(unsettled));
-            self.pipeline.add(Note::Ignored);
+            if let Some(delay) = delay {
+                let command = format!("bury {id} {pri} delay:{delay}{from}\r\n");
+                self.pipeline.add(Note::Settle(unsettled)).extend_from_slice(command.as_bytes());
+            } else {
+                // If the job cannot be buried, it must not become ready when the connection is closed.
+                let release = format!("release {id} {pri} {MAX_DELAY}\r\n");
+                let commands = format!("reserve-job {id}\r\nbury {id} {pri}\r\n{release}");
+                self.pipeline.add(Note::Ignored).extend_from_slice(commands.as_bytes());
+                self.pipeline.add(Note::Settle(unsettled));
+                self.pipeline.add(Note::Ignored);
+            }
             self.send_full_batch()?;
         }
         self.finish()

@@ -13,6 +13,8 @@ use crate::web;
 
 /// A time to run or time to live, in seconds, that is longer than any history.
 pub const LONG: u64 = 3600;
+/// The delay with which `import` puts jobs that it buries next.
+pub const IMPORT_DELAY: u64 = u32::MAX as u64;
 
 /// A command. The keys of jobs are the keys in `Book::jobs`.
 #[derive(Clone, Debug)]
@@ -383,10 +385,12 @@ impl Act {
                 vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
             }
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
-            Act::BuryAs { key: job, pri, delay, from } => vec![
-                Change::Bury { key: key(job), pri: *pri },
-                Change::Import { key: key(job), delay: *delay, from: from.clone() },
-            ],
+            Act::BuryAs { key: job, pri, delay, from } => {
+                let reserve = (book.state(job) != State::Reserved).then(|| Change::Reserve { key: key(job) });
+                let bury = Change::Bury { key: key(job), pri: *pri };
+                let import = Change::Import { key: key(job), delay: *delay, from: from.clone() };
+                reserve.into_iter().chain([bury, import]).collect()
+            }
             Act::Revoke { key: job, pri } => vec![
                 Change::Reason { key: key(job), reason: "revoked".to_owned() },
                 Change::Revoke { key: key(job), pri: *pri },

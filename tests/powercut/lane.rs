@@ -8,7 +8,7 @@ use std::io::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::act::{Act, Reply, GEARMAN_PRIORITIES, LONG};
+use crate::act::{Act, Reply, GEARMAN_PRIORITIES, IMPORT_DELAY, LONG};
 use crate::book::Book;
 use crate::change::{Body, Change, Wire};
 use crate::check::{prefix, Check, Problem};
@@ -28,7 +28,7 @@ const PUTS: usize = 64;
 const WRITES: u64 = 3;
 
 const BODIES: [usize; 16] = [0, 0, 0, 10, 10, 30, 30, 60, 100, 200, 300, 600, 1500, 3000, 17_000, 40_000];
-const DELAYS: [u64; 6] = [0, 0, 0, 0, LONG, 3 * LONG];
+const DELAYS: [u64; 7] = [0, 0, 0, 0, LONG, 3 * LONG, IMPORT_DELAY];
 const WIRES: [Wire; 3] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
 
 pub struct Lane {
@@ -259,7 +259,11 @@ impl Lane {
             13..=14 => self.job(book, wire, &[Reserved]).map(|key| Act::Release { key, pri, delay }),
             15 => self.job(book, wire, &[Reserved]).map(|key| Act::Bury { key, pri }),
             16 => {
-                let key = self.job(book, wire, &[Reserved])?;
+                let key = self.job(book, wire, &[Reserved, Delayed])?;
+                // Without a reservation, only imported jobs can be buried.
+                if book.state(&key) == Delayed && book.jobs[&key].delay != IMPORT_DELAY {
+                    return None;
+                }
                 // A dead letter would free the name of its schedule.
                 let is_named = self.random.once_in(2) || book.jobs[&key].idp().is_some();
                 Some(Act::BuryAs { key, pri, delay, from: if is_named { String::new() } else { tube } })

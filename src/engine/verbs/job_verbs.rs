@@ -16,6 +16,9 @@ pub struct Kick {
 
 const REVOKED: &[u8] = b"revoked";
 
+/// The delay with which an import puts a job before it buries the job.
+const IMPORT_DELAY: Span = Span::from_secs(u32::MAX as u64);
+
 impl Kick {
     pub fn new(bound: u64) -> Kick {
         Kick { left: bound, of: None, done: 0 }
@@ -83,7 +86,8 @@ impl Engine {
         true
     }
 
-    /// Buries an imported job. Sets the delay in seconds, if any, and the origin of a dead letter.
+    /// Buries an imported job, and sets the delay in seconds, if any, and the origin of a dead letter. The job need not
+    /// be reserved: a reserved job that cannot be buried becomes ready when its client disconnects.
     pub fn bury_as(
         &mut self,
         client: ClientId,
@@ -97,6 +101,11 @@ impl Engine {
         }
         let tube = self.store.jobs.find(id).map_or(0, |slot| self.tubes.get(self.store.jobs.get(slot).tube).name.len());
         ensure!(self.claim_log_room(tube + from.map_or(0, |from| ORIGIN_SIZE + from.len())), OverLimit);
+        let waits =
+            |job: &Job| matches!(job.state(), State::Delayed | State::Held) && job.details.delay() == IMPORT_DELAY;
+        if let Some(slot) = self.find_job(id, waits) {
+            self.grant(client, slot, Cause::ReserveJob, now);
+        }
         let is_buried = self.bury(client, id, pri, now);
         let slot = self.store.jobs.find(id).filter(|_| is_buried);
         if let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).state() == State::Buried) {
