@@ -6,6 +6,9 @@ use std::{fs::File, os::fd::AsFd};
 
 use super::prelude::*;
 
+/// The size in bytes of the parts in which a line is read.
+const PART: u64 = 64 * 1024;
+
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
@@ -39,10 +42,20 @@ impl Input<'_> {
     pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
-        let length = (&mut self.reader).take(limit).read_until(b'\n', line);
-        let length = length.map_err(|error| Problem::file(self.name, &error))?;
-        self.read += length as u64;
-        Ok(length > 0)
+        let mut reader = (&mut self.reader).take(limit);
+        while !line.ends_with(b"\n") {
+            // Reserve memory for each part, because `read_until` alone would abort the process if memory runs out.
+            let read = line.try_reserve(PART as usize).map_err(io::Error::from);
+            let read = read.and_then(|()| (&mut reader).take(PART).read_until(b'\n', line));
+            if read.map_err(|error| Problem::file(self.name, &error))? == 0 {
+                break;
+            }
+        }
+        // The parsed line and its command need memory as well.
+        let parsed = Vec::<u8>::new().try_reserve(line.len().saturating_mul(3)).map_err(io::Error::from);
+        parsed.map_err(|error| Problem::file(self.name, &error))?;
+        self.read += line.len() as u64;
+        Ok(!line.is_empty())
     }
 }
 

@@ -2,7 +2,7 @@
 //! where it could be intercepted. With pipelining, the client sends a batch of commands before it reads the replies to
 //! the previous batch, so the server always has commands to execute.
 
-use std::{collections::VecDeque, path::PathBuf, time::Duration};
+use std::{collections::VecDeque, fs::File, io::Read, path::PathBuf, time::Duration};
 
 use super::prelude::*;
 use crate::client::{Client, ClientError, ClientTlsFiles, Closer, Reply, Security};
@@ -78,6 +78,8 @@ impl ServerName {
 }
 
 const MAX_TOKEN: usize = 217;
+/// Of a longer file, only this many bytes are read.
+const MAX_TOKEN_FILE: u64 = 64 * 1024;
 
 #[derive(Clone)]
 pub struct ServerTarget {
@@ -89,7 +91,9 @@ pub struct ServerTarget {
 
 impl ServerTarget {
     pub fn of(call: &Call) -> Result<ServerTarget> {
-        let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
+        let server = ServerName::find(call.value(&SERVER).as_deref(), |name| {
+            Some(std::env::var_os(name)?.to_string_lossy().into_owned())
+        })?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
         let timeout = (timeout > 0).then(|| Duration::from_secs(timeout));
         let is_tls = matches!(server, ServerName::Tls(..));
@@ -142,7 +146,9 @@ impl ServerTarget {
 }
 
 fn read_token(path: &str) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(|error| Problem::file(path, &error))?;
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_TOKEN_FILE).read_to_string(&mut text));
+    read.map_err(|error| Problem::file(path, &error))?;
     let token = text.lines().next().unwrap_or_default();
     if token.is_empty() || token.len() > MAX_TOKEN {
         let problem = format!("{path}: invalid token; the first line must have 1 to {MAX_TOKEN} bytes");

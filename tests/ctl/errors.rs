@@ -1,5 +1,6 @@
 //! Tests error messages and exit codes of subcommands.
 
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -279,6 +280,16 @@ fn usage_errors_exit_with_5_and_an_explanation() {
     command = ctl("", &["stats"]);
     command.env("BEANSTALKD_URL", "nonsense:");
     failed(&run_command(command), 5, &["BEANSTALKD_URL: invalid server"]);
+    // An unusable value must not lead to another server.
+    command = ctl("", &["stats"]);
+    command.env("BEANPOLE_SERVER", std::ffi::OsStr::from_bytes(b"\xff.invalid")).env("BEANSTALKD_URL", "127.0.0.1:1");
+    failed(&run_command(command), 3, &["\u{fffd}.invalid"]);
+}
+
+#[test]
+fn a_token_file_without_an_end_is_refused() {
+    let ended = run(&["stats", "-s", "unix:/none", "--token-file", "/dev/zero"]);
+    failed(&ended, 1, &["/dev/zero: invalid token"]);
 }
 
 #[cfg(not(feature = "tls"))]

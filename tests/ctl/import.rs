@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 
-use crate::daemon::{wait_until, Ended, Folder};
+use crate::daemon::{run_command, shell, wait_until, Ended, Folder};
 use crate::support::{ctl, feed, pretender, Server};
 
 /// Starts a server whose clients have only `rights`.
@@ -83,6 +83,58 @@ fn a_job_that_cannot_be_buried_stays_delayed_and_the_import_goes_on() {
     assert!(ended.code == 1 && !ended.err.contains("other clients"), "{}", ended.err);
     let counts = |tube: &str| ["ready", "delayed", "buried"].map(|state| server.count(tube, state));
     assert_eq!((counts("a"), counts("b")), ([0, 1, 2], [0, 1, 0]));
+}
+
+/// If the job were reserved, it would become ready when the import ends.
+#[test]
+fn a_buried_job_is_not_reserved() {
+    let server = pretender(|line| match line.split(' ').next().unwrap_or_default() {
+        "stats" => Some("OK 23\r\n---\nextensions: export\n\r\n"),
+        "reserve-job" if line.ends_with("18446744073709551615") => Some("NOT_FOUND\r\n"),
+        "put" => Some("INSERTED 7\r\n"),
+        "bury" => Some("OUT_OF_MEMORY\r\n"),
+        _ => None,
+    });
+    let ended = feed(ctl(&server, &["import"]), BURIED.as_bytes());
+    holds(&ended, &["line 1: bury: the server is out of memory", "1 jobs are delayed, because"]);
+}
+
+/// An interrupted import has put a job, but has not buried it. A continued import must bury the job. It must not bury
+/// a job of another client with the same key.
+#[test]
+fn a_continued_import_buries_jobs_with_keys() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["tube", "t", "max:1"]);
+    let mut client = server.daemon.client();
+    for (body, delay) in [("left", u32::MAX), ("other", 1000)] {
+        client
+            .send(format!("use t\r\nput 3 {delay} 9 {} idp:{body}\r\n{body}\r\n", body.len()).as_bytes())
+            .expect("a connection");
+    }
+    client.send(b"put 0 0 900 0\r\n\r\nreserve-job 3\r\n").expect("a connection");
+    wait_until("a job is reserved", || server.count("t", "reserved") == 1);
+    let line = |key: &str, body: &str| {
+        format!("{{\"tube\":\"t\",\"state\":\"buried\",\"idempotency-key\":\"{key}\",\"body\":\"{body}\"}}\n")
+    };
+    let lines = [line("left", "left"), line("other", "other"), line("new", "new")].concat();
+    let ended = server.feed(&["import"], lines.as_bytes());
+    holds(&ended, &["imported 1 jobs, 1 of them buried; 0 lines were refused", "2 jobs were not put, because"]);
+    assert_eq!((ended.code, server.count("t", "buried"), server.count("t", "delayed")), (0, 2, 1), "{}", ended.err);
+}
+
+#[test]
+fn a_line_too_long_for_the_memory_ends_an_import() {
+    let server = Server::beanpole(&[]);
+    let script = "ulimit -v 100000; (printf '{\"body\":\"x\"}\\n'; head -c 60000000 /dev/zero) | \"$0\" \"$@\"";
+    for (line, expected) in
+        [(&["import"][..], "1 jobs were imported; to continue, use --skip 1"), (&["put", "--lines"], "")]
+    {
+        let mut command = shell(script, line);
+        command.env("BEANPOLE_SERVER", server.address().to_string());
+        let ended = run_command(command);
+        assert_eq!(ended.code, 1, "{line:?}: {}", ended.err);
+        holds(&ended, &["stdin: out of memory", expected]);
+    }
 }
 
 /// Imports `lines` into a fake server that replies `put(N)` to the put number N, and to which all jobs can be buried.
