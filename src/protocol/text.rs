@@ -185,7 +185,6 @@ pub fn metric_label(name: &[u8]) -> String {
             match letter {
                 '\\' => text.push_str("\\\\\\\\"),
                 '"' => text.push_str("\\\""),
-                '\n' => text.push_str("\\n"),
                 letter if is_hostile(letter) => push_hex(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes()),
                 letter => text.push(letter),
             }

@@ -430,7 +430,7 @@ mod tests {
     fn seconds_and_labels_are_formatted() {
         let shown = [0, 1, 1_000_000, 1_500_000_000, 60_000_000_000].map(seconds);
         assert_eq!(shown, ["0", "0.000000001", "0.001", "1.5", "60"]);
-        assert_eq!(metric_label(b"a\"\\\n\xffb"), "a\\\"\\\\\\\\\\n\\\\xffb");
+        assert_eq!(metric_label(b"a\"\\\n\xffb"), "a\\\"\\\\\\\\\\\\x0a\\\\xffb");
         assert_eq!(metric_label("\x1b]\u{202e}é\u{9b}".as_bytes()), "\\\\x1b]\\\\xe2\\\\x80\\\\xaeé\\\\xc2\\\\x9b");
         assert_ne!(metric_label(b"zz\xff"), metric_label(b"zz\\xff"));
     }
