@@ -78,7 +78,10 @@ const COMPONENTS: [(&str, &[&str]); 25] = [
     ("shared/role", &["shared/atomic", "shared/lock_order", "shared/system"]),
     ("shared/system", &[]),
     ("protocol", &["access", "engine", "shared/base64", "shared/json", "shared/log_figures", "shared/role"]),
-    ("binlog", &["engine", "shared/atomic", "shared/lock_order", "shared/log_figures", "shared/system"]),
+    (
+        "binlog",
+        &["engine", "shared/atomic", "shared/files", "shared/lock_order", "shared/log_figures", "shared/system"],
+    ),
     ("client", &["shared/pem"]),
     ("cluster", &["binlog", "client", "shared/base64", "shared/json", "shared/lock_order", "shared/role"]),
     ("settings/config", &["binlog", "protocol", "shared/role", "shared/system"]),

@@ -1,4 +1,4 @@
-//! Files other than the binlog: log files, PID files, port files, socket files, the binlog directory, and settings.
+//! Files other than the binlog's: log files, PID files, port files, socket files, the binlog directory, and settings.
 //! Protects a root process against users who can replace entries of their own directories at any time: a path is
 //! resolved once, to an open directory, and links are followed only in directories that only root can change.
 
@@ -190,7 +190,7 @@ impl FileEntry {
     }
 }
 
-/// Opens a directory.
+/// Opens a directory. As root, follows links only in directories that other users cannot change.
 pub fn open_folder(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     if !geteuid().is_root() || parts(path).is_empty() {

@@ -67,21 +67,6 @@ fn many_buried_jobs_with_a_name_do_not_prevent_another() {
 }
 
 #[test]
-fn only_imported_jobs_are_buried_without_a_reservation() {
-    let mut engine = Engine::new(Limits::NONE);
-    let (client, other) = (engine.connect(), engine.connect());
-    for (delay, expected) in [(0, false), (1, false), (u32::MAX - 1, false), (u32::MAX, true)] {
-        let new = NewJob { delay: Span::from_secs(delay.into()), ..job(b"x") };
-        let id = engine.submit(client, b"t", new, JobOptions::default(), NOW).expect("memory").id;
-        assert_eq!(engine.bury_as(client, id, 1, (None, None), NOW), Ok(false));
-        assert_eq!(engine.bury_as(client, id, 1, (Some(7), None), NOW), Ok(expected), "{delay}");
-        // The delay is no longer the maximum, or another client has reserved the job.
-        assert!(expected || engine.reserve_job(other, id, NOW).is_some());
-        assert_eq!(engine.bury_as(client, id, 1, (Some(7), None), NOW), Ok(false), "{delay}");
-    }
-}
-
-#[test]
 fn one_idempotency_key_can_be_in_a_limited_number_of_tubes() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();

@@ -9,7 +9,7 @@
 //! - `script` generates runs from a seed.
 //! - `runs` performs the generated runs; `shortening` reduces failing runs; `tests/crash` adds restarts from the log.
 //! - `small` tries all short sequences of calls with few clients, jobs and tubes.
-//! - `rules` tests the subtle rules one by one.
+//! - `rules` tests the subtle rules one by one; `imports` tests how jobs are buried for imports.
 //! - `tagged`, `groups`, `schedules` and `settings` mainly test the costs of tags, tag commands and tube settings.
 //! - `worlds` and `notified` test large amounts of work with small step budgets.
 
@@ -18,6 +18,7 @@ mod comparing;
 mod edges;
 mod figures;
 mod groups;
+mod imports;
 mod model;
 mod notified;
 mod rules;
