@@ -208,7 +208,8 @@ impl Import<'_> {
         while !self.is_interrupted.load(Ordering::Relaxed) && input.line(&mut line, MAX_LINE, self.results.done)? {
             self.line += 1;
             if self.line > self.skip && !line.trim_ascii().is_empty() {
-                match ImportLine::parse(&line) {
+                // Some editors write a byte order mark at the beginning of a file.
+                match ImportLine::parse(line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line)) {
                     Ok(line) => self.add(line)?,
                     Err(problem) => self.results.refuse(self.line, &problem),
                 }

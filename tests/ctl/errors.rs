@@ -265,6 +265,7 @@ fn usage_errors_exit_with_5_and_an_explanation() {
         ("work --url http://h/ -- true", &["--url and a command exclude each other"]),
         ("work --url app/jobs", &["--url: app/jobs: it must begin with http://"]),
         ("work -- no-such-command", &["no-such-command: no such command"]),
+        ("work -- ./Cargo.toml", &["no permission to execute it"]),
         ("work -j 0 -- true", &["--jobs: invalid number: 0"]),
         ("completion tcsh", &["bash, zsh, fish"]),
         ("check", &["usage: beanpole check [OPTIONS] DIR"]),

@@ -123,6 +123,13 @@ fn a_continued_import_buries_jobs_with_keys() {
 }
 
 #[test]
+fn a_byte_order_mark_is_ignored() {
+    let server = Server::beanpole(&[]);
+    let ended = server.feed(&["import"], "\u{feff}{\"body\":\"x\"}\n".as_bytes());
+    assert_eq!((ended.code, server.count("default", "ready")), (0, 1), "{}", ended.err);
+}
+
+#[test]
 fn a_line_too_long_for_the_memory_ends_an_import() {
     let server = Server::beanpole(&[]);
     let script = "ulimit -v 100000; (printf '{\"body\":\"x\"}\\n'; head -c 60000000 /dev/zero) | \"$0\" \"$@\"";

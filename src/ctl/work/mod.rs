@@ -103,7 +103,8 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
 
 /// Finds a program. Called before any job is reserved, so that a missing command is reported first.
 fn find(name: &str) -> Result<PathBuf> {
-    let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
+    let missing =
+        || Problem::usage(format!("work: {}: no such command, or no permission to execute it", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if name.contains('/') {
         let path = PathBuf::from(name);
