@@ -42,8 +42,8 @@ fn main() -> ExitCode {
         return ExitCode::from(code);
     }
     match arguments.and_then(|arguments| parse(&arguments)) {
-        Ok(Action::Version) => print(&format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
-        Ok(Action::Help) => print(&format!("{}\n{}", usage(), ctl::usage())),
+        Ok(Action::Version) => print("beanpole", &format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Action::Help) => print("beanpole", &format!("{}\n{}", usage(), ctl::usage())),
         Ok(Action::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
             let form = if settings.json_log { LogForm::Json } else { LogForm::Text };
@@ -55,10 +55,10 @@ fn main() -> ExitCode {
 }
 
 /// Succeeds even if the reader of the output has exited.
-fn print(text: &str) -> ExitCode {
+fn print(program: &str, text: &str) -> ExitCode {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            exit_with("beanpole", 1, &format!("cannot write: {error}"))
+            exit_with(program, 1, &format!("cannot write: {error}"))
         }
         _ => ExitCode::SUCCESS,
     }
@@ -76,8 +76,10 @@ fn exit_with(program: &str, code: u8, problem: &str) -> ExitCode {
 fn run_as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
     let port = std::env::var("GEARMAND_PORT").ok();
     match arguments.and_then(|arguments| gearmand::parse(&arguments, port.as_deref())) {
-        Ok(GearmandAction::Version) => print(&format!("beanpole {} as gearmand\n", env!("CARGO_PKG_VERSION"))),
-        Ok(GearmandAction::Help) => print(&gearmand::usage()),
+        Ok(GearmandAction::Version) => {
+            print("gearmand", &format!("beanpole {} as gearmand\n", env!("CARGO_PKG_VERSION")))
+        }
+        Ok(GearmandAction::Help) => print("gearmand", &gearmand::usage()),
         Ok(GearmandAction::Checked) => ExitCode::SUCCESS,
         Ok(GearmandAction::Run(gearmand)) => run_gearmand(*gearmand),
         Err(problem) => exit_with("gearmand", gearmand::BAD_USAGE, &format!("{problem} (see gearmand -h)")),

@@ -65,6 +65,8 @@ struct Results {
     refused: u64,
     /// Jobs that the server refused to bury or delete.
     stuck: u64,
+    /// Jobs of an interrupted import that were buried.
+    finished: u64,
     others: Others,
     known: u64,
     replaced: u64,
@@ -128,6 +130,7 @@ impl Results {
         self.others.report("imported");
         let notices = [
             (self.known, "jobs were not put, because the server has jobs with their keys"),
+            (self.finished, "of these jobs were left by an interrupted import, and are buried now"),
             (self.expired, "jobs were not put, because their time to live has expired"),
             (self.replaced, "schedules replaced others with the same names"),
             (self.stuck, "jobs are delayed, because the server refused to bury or delete them"),
@@ -139,7 +142,7 @@ impl Results {
     }
 
     fn after_failure(&self, problem: &str) -> String {
-        let count = self.unsettled.len() as u64 + self.stuck;
+        let count = self.unsettled.iter().filter(|(_, _, is_known, _)| !is_known).count() as u64 + self.stuck;
         let unsettled = if count > 0 { format!("; {count} more are delayed, not buried") } else { String::new() };
         // A continued import must include jobs that still wait to be buried or deleted.
         let skip = self.unsettled.first().map_or(self.safe, |(.., line)| self.safe.min(line - 1));
@@ -189,13 +192,14 @@ impl Results {
             (Note::Settle((id, after, is_known, number)), reply) => {
                 self.unsettled.retain(|(unsettled, ..)| *unsettled != id);
                 match (reply, after) {
-                    _ if is_known => return Ok(()),
+                    ("BURIED", _) if is_known => self.finished += 1,
+                    ("NOT_FOUND", _) if is_known => {}
                     ("DELETED", _) => self.others.keys += 1,
                     ("BURIED", _) => (self.done, self.buried) = (self.done + 1, self.buried + 1),
                     (_, After::Delete) => self.lose(KEPT_KEY),
                     _ => self.refuse(number, &refusal(&format!("bury {id}"), line).text),
                 }
-                self.stuck += u64::from(!matches!(reply, "DELETED" | "BURIED"));
+                self.stuck += u64::from(!is_known && !matches!(reply, "DELETED" | "BURIED"));
             }
         }
         Ok(())
@@ -207,9 +211,10 @@ impl Import<'_> {
         let mut line = Vec::new();
         while !self.is_interrupted.load(Ordering::Relaxed) && input.line(&mut line, MAX_LINE, self.results.done)? {
             self.line += 1;
+            // Some editors write a byte order mark at the beginning of a file.
+            let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line);
             if self.line > self.skip && !line.trim_ascii().is_empty() {
-                // Some editors write a byte order mark at the beginning of a file.
-                match ImportLine::parse(line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line)) {
+                match ImportLine::parse(line) {
                     Ok(line) => self.add(line)?,
                     Err(problem) => self.results.refuse(self.line, &problem),
                 }

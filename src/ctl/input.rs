@@ -52,7 +52,7 @@ impl Input<'_> {
             }
         }
         // The parsed line and its command need memory as well.
-        let parsed = Vec::<u8>::new().try_reserve(line.len().saturating_mul(3)).map_err(io::Error::from);
+        let parsed = Vec::<u8>::new().try_reserve(line.len().saturating_mul(2)).map_err(io::Error::from);
         parsed.map_err(|error| Problem::file(self.name, &error))?;
         self.read += line.len() as u64;
         Ok(!line.is_empty())

@@ -146,12 +146,13 @@ impl ServerTarget {
 }
 
 fn read_token(path: &str) -> Result<String> {
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_TOKEN_FILE).read_to_string(&mut text));
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_TOKEN_FILE).read_to_end(&mut bytes));
     read.map_err(|error| Problem::file(path, &error))?;
+    let text = String::from_utf8_lossy(&bytes);
     let token = text.lines().next().unwrap_or_default();
-    if token.is_empty() || token.len() > MAX_TOKEN {
-        let problem = format!("{path}: invalid token; the first line must have 1 to {MAX_TOKEN} bytes");
+    if token.is_empty() || token.len() > MAX_TOKEN || token.contains('\u{fffd}') {
+        let problem = format!("{path}: invalid token; the first line must have 1 to {MAX_TOKEN} bytes of UTF-8");
         return Err(Problem::refused(problem));
     }
     Ok(token.to_owned())

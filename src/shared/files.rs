@@ -9,7 +9,7 @@ use std::{ffi::OsString, fs::File, fs::Permissions, os::fd::AsRawFd, os::fd::Own
 
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, openat, readlinkat, renameat, AtFlags, FcntlArg, OFlag, AT_FDCWD};
-use nix::libc::{mode_t, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
+use nix::libc::{mode_t, S_IFMT, S_IFREG, S_IFSOCK};
 use nix::sys::stat::{mkdirat, umask, Mode};
 use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
 
@@ -45,7 +45,7 @@ impl FilePlace {
         if !geteuid().is_root() {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = path.file_name().ok_or(Errno::EISDIR)?.to_owned();
-            let folder = openat(AT_FDCWD, parent, O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+            let folder = openat(AT_FDCWD, parent, FOLLOWED, Mode::empty())?;
             return Ok(FilePlace { folder, name, is_safe: true, is_fixed: true });
         }
         let mut folder = open_start(path)?;
@@ -56,10 +56,12 @@ impl FilePlace {
             let is_safe = st_uid == 0 && !Mode::from_bits_truncate(st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
             // Let the kernel follow links in /proc: the link behind /dev/stdout, for example, might not contain a path.
-            let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
+            let is_in_proc = is_proc(&folder)?;
+            let is_last = rest.is_empty() && (!follows || is_in_proc);
             is_fixed &= is_safe || rest.is_empty();
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe, is_fixed }),
+                Ok(_) if is_safe && is_in_proc => folder = openat(&folder, name.as_os_str(), FOLLOWED, Mode::empty())?,
                 // The kernel also follows at most 40 links.
                 Ok(target) if is_safe && links < 40 => {
                     links += 1;
@@ -124,7 +126,8 @@ impl FilePlace {
     }
 
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
-        if self.status().is_ok_and(|found| ![S_IFREG, S_IFLNK].contains(&(found.st_mode & S_IFMT))) {
+        let found = fstatat(&self.folder, self.name.as_os_str(), AtFlags::empty());
+        if found.is_ok_and(|found| found.st_mode & S_IFMT != S_IFREG) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not regular is in the way"));
         }
         let mut fresh = self.name.clone();
@@ -246,6 +249,7 @@ pub fn check_secret(path: &Path) {
     }
 }
 
+const FOLLOWED: OFlag = O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 fn open_start(path: &Path) -> nix::Result<OwnedFd> {

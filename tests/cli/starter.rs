@@ -64,7 +64,10 @@ fn a_port_file_that_cannot_be_written_is_reported() {
     let pipe = folder.file("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     run(&["-p0", "--port-file", pipe.to_str().unwrap()]).failed(1, &["--port-file", "not regular is in the way"]);
-    assert!(pipe.exists());
+    let link = folder.file("link");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    run(&["-p0", "--port-file", link.to_str().unwrap()]).failed(1, &["--port-file", "not regular is in the way"]);
+    assert!(pipe.exists() && link.exists());
     let (_listener, address) = super::taken();
     let ended = run(&["-l", &address.to_string(), "--port-file", path.to_str().unwrap()]);
     ended.failed(NO_ADDRESS, &[&address.to_string()]);

@@ -99,6 +99,22 @@ fn a_buried_job_is_not_reserved() {
     holds(&ended, &["line 1: bury: the server is out of memory", "1 jobs are delayed, because"]);
 }
 
+/// An interrupted import has put the job, and the server still refuses to bury it.
+#[test]
+fn a_known_job_that_cannot_be_buried_is_reported() {
+    let server = pretender(|line| match line.split(' ').next().unwrap_or_default() {
+        "stats" => Some("OK 27\r\n---\nextensions: idp export\n\r\n"),
+        "reserve-job" if line.ends_with("18446744073709551615") => Some("NOT_FOUND\r\n"),
+        "put" => Some("INSERTED 7 DELAYED\r\n"),
+        "bury" => Some("OUT_OF_MEMORY\r\n"),
+        _ => None,
+    });
+    let line = "{\"state\":\"buried\",\"idempotency-key\":\"k\",\"body\":\"x\"}\n";
+    let ended = feed(ctl(&server, &["import"]), line.as_bytes());
+    holds(&ended, &["line 1: bury: the server is out of memory", "1 jobs were not put"]);
+    assert_eq!(ended.code, 1);
+}
+
 /// An interrupted import has put a job, but has not buried it. A continued import must bury the job. It must not bury
 /// a job of another client with the same key.
 #[test]
@@ -119,13 +135,14 @@ fn a_continued_import_buries_jobs_with_keys() {
     let lines = [line("left", "left"), line("other", "other"), line("new", "new")].concat();
     let ended = server.feed(&["import"], lines.as_bytes());
     holds(&ended, &["imported 1 jobs, 1 of them buried; 0 lines were refused", "2 jobs were not put, because"]);
+    holds(&ended, &["1 of these jobs were left by an interrupted import, and are buried now"]);
     assert_eq!((ended.code, server.count("t", "buried"), server.count("t", "delayed")), (0, 2, 1), "{}", ended.err);
 }
 
 #[test]
 fn a_byte_order_mark_is_ignored() {
     let server = Server::beanpole(&[]);
-    let ended = server.feed(&["import"], "\u{feff}{\"body\":\"x\"}\n".as_bytes());
+    let ended = server.feed(&["import"], "\u{feff}\n\u{feff}{\"body\":\"x\"}\n".as_bytes());
     assert_eq!((ended.code, server.count("default", "ready")), (0, 1), "{}", ended.err);
 }
 

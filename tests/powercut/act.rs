@@ -385,12 +385,10 @@ impl Act {
                 vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
             }
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
-            Act::BuryAs { key: job, pri, delay, from } => {
-                let reserve = (book.state(job) != State::Reserved).then(|| Change::Reserve { key: key(job) });
-                let bury = Change::Bury { key: key(job), pri: *pri };
-                let import = Change::Import { key: key(job), delay: *delay, from: from.clone() };
-                reserve.into_iter().chain([bury, import]).collect()
-            }
+            Act::BuryAs { key: job, pri, delay, from } => vec![
+                Change::Bury { key: key(job), pri: *pri },
+                Change::Import { key: key(job), delay: *delay, from: from.clone() },
+            ],
             Act::Revoke { key: job, pri } => vec![
                 Change::Reason { key: key(job), reason: "revoked".to_owned() },
                 Change::Revoke { key: key(job), pri: *pri },

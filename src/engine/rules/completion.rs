@@ -130,7 +130,8 @@ impl Engine {
             }
             CompletionPolicy::Tell => self.notify_outcome(slot, Outcome::Failed(Body::default())),
         }
-        self.bury_last(slot, Cause::Bury, pri);
+        let is_reserved = self.store.jobs.get(slot).state() == State::Reserved;
+        self.bury_last(slot, if is_reserved { Cause::Bury } else { Cause::Fail }, pri);
         self.changed(Change::Bury(slot));
     }
 

@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Buries an imported job, and sets the delay in seconds, if any, and the origin of a dead letter. The job need not
-    /// be reserved: a reserved job that cannot be buried becomes ready when its client disconnects.
+    /// be reserved if its delay is [`IMPORT_DELAY`]: if it were reserved but not buried, workers could get it.
     pub fn bury_as(
         &mut self,
         client: ClientId,
@@ -103,11 +103,11 @@ impl Engine {
         ensure!(self.claim_log_room(tube + from.map_or(0, |from| ORIGIN_SIZE + from.len())), OverLimit);
         let waits =
             |job: &Job| matches!(job.state(), State::Delayed | State::Held) && job.details.delay() == IMPORT_DELAY;
-        if let Some(slot) = self.find_job(id, waits) {
-            self.grant(client, slot, Cause::ReserveJob, now);
-        }
-        let is_buried = self.bury(client, id, pri, now);
-        let slot = self.store.jobs.find(id).filter(|_| is_buried);
+        let found = self.find_job(id, waits).or_else(|| self.held(client, id, now));
+        let Some(slot) = found else { return Ok(false) };
+        self.complete_buried(slot, pri);
+        self.serve_unblocked(now);
+        let slot = self.store.jobs.find(id);
         if let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).state() == State::Buried) {
             let before = self.logged_size(slot);
             let job = self.store.jobs.get_mut(slot);
@@ -120,7 +120,7 @@ impl Engine {
             let sizes = (before, self.logged_size(slot));
             self.changed(Change::Move { slot, sizes });
         }
-        Ok(is_buried)
+        Ok(true)
     }
 
     /// The previous holder cannot use the job until the job is kicked.
