@@ -261,7 +261,7 @@ impl Lane {
             16 => {
                 let key = self.job(book, wire, &[Reserved, Delayed])?;
                 // Without a reservation, only imported jobs can be buried.
-                if book.state(&key) == Delayed && book.jobs[&key].delay != IMPORT_DELAY {
+                if book.state(&key) == Delayed && book.delay(&key) != IMPORT_DELAY {
                     return None;
                 }
                 // A dead letter would free the name of its schedule.
