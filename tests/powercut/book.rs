@@ -472,13 +472,9 @@ impl Book {
         self.model.state_of(id(key)).unwrap_or(State::Finished)
     }
 
-    /// Returns the delay of the job's last put, release or move in seconds.
-    pub fn delay(&self, key: &str) -> u64 {
-        self.model.job(id(key)).expect("a job").delay.nanos() / 1_000_000_000
-    }
-
-    pub fn pri(&self, key: &str) -> u32 {
-        self.model.job(id(key)).expect("a job").pri
+    /// Returns the priority and, in seconds, the delay of the job's last put, release or move.
+    pub fn terms(&self, key: &str) -> (u32, u64) {
+        self.model.job(id(key)).map(|job| (job.pri, job.delay.nanos() / 1_000_000_000)).expect("a job")
     }
 
     /// Returns the reason for the last failure of a job, or an empty string.

@@ -261,7 +261,7 @@ impl Lane {
             16 => {
                 let key = self.job(book, wire, &[Reserved, Delayed])?;
                 // Without a reservation, only imported jobs can be buried.
-                if book.state(&key) == Delayed && book.delay(&key) != IMPORT_DELAY {
+                if book.state(&key) == Delayed && book.terms(&key).1 != IMPORT_DELAY {
                     return None;
                 }
                 // A dead letter would free the name of its schedule.
@@ -288,7 +288,7 @@ impl Lane {
             5 => Some(Act::Kick { tube, bound }),
             6 => Some(Act::Pause { tube, seconds: self.random.pick(&[0, LONG, 2 * LONG]) }),
             7 => Some(Act::Set { tube, settings: self.settings() }),
-            8..=9 => self.job(book, wire, &[Reserved]).map(|key| Act::Revoke { pri: book.pri(&key), key }),
+            8..=9 => self.job(book, wire, &[Reserved]).map(|key| Act::Revoke { pri: book.terms(&key).0, key }),
             10 => {
                 let state = self.random.pick(&["ready", "delayed", "buried"]).to_owned();
                 Some(Act::MoveTube { from: tube, to, state, bound })

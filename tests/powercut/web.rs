@@ -75,7 +75,7 @@ pub fn read(act: &Act, talk: &mut Talk) -> Result<Reply> {
 pub fn expected(act: &Act, book: &Book) -> Vec<Change> {
     match act {
         Act::BuryFree(key) => {
-            vec![Change::Reserve { key: key.clone() }, Change::Bury { key: key.clone(), pri: book.pri(key) }]
+            vec![Change::Reserve { key: key.clone() }, Change::Bury { key: key.clone(), pri: book.terms(key).0 }]
         }
         Act::Shift { key, tube } => vec![Change::Shift { key: key.clone(), tube: tube.clone() }],
         Act::Sweep { tube, reason, remedy, to } => swept(book, tube, reason, remedy, to),
