@@ -6,7 +6,7 @@
 
 #![deny(unsafe_code)]
 
-/// Returns the error from the function if the condition is false.
+/// If the condition is false, returns the error from the function as `?` does.
 macro_rules! ensure {
     ($condition:expr, $error:expr) => {
         if !$condition {

@@ -1,5 +1,5 @@
 //! The subcommand `import`, which puts the jobs that `export` has printed. It puts a buried job with the maximum delay,
-//! which keeps workers away, and then buries the job. Other servers than beanpole require it to reserve the job first.
+//! which keeps workers away, and then buries the job. Servers other than beanpole bury a job only after reserving it.
 //! For a retained idempotency key, it puts and deletes an empty job. Reserved jobs become ready, because their workers
 //! are not connected to the server.
 
@@ -36,8 +36,15 @@ enum After {
     Delete,
 }
 
-/// A job that waits to be buried or deleted: ID, action, `true` if an interrupted import has put the job, and line.
-type Unsettled = (u64, After, bool, u64);
+/// A job that waits to be buried or deleted.
+#[derive(Clone, Copy)]
+struct Unsettled {
+    id: u64,
+    after: After,
+    /// `true` if the server already had the job, for example from an interrupted import.
+    is_known: bool,
+    line: u64,
+}
 
 struct Import<'a> {
     link: &'a mut Link,
@@ -142,10 +149,10 @@ impl Results {
     }
 
     fn after_failure(&self, problem: &str) -> String {
-        let count = self.unsettled.iter().filter(|(_, _, is_known, _)| !is_known).count() as u64 + self.stuck;
+        let count = self.unsettled.iter().filter(|job| !job.is_known).count() as u64 + self.stuck;
         let unsettled = if count > 0 { format!("; {count} more are delayed, not buried") } else { String::new() };
         // A continued import must include jobs that still wait to be buried or deleted.
-        let skip = self.unsettled.first().map_or(self.safe, |(.., line)| self.safe.min(line - 1));
+        let skip = self.unsettled.first().map_or(self.safe, |job| self.safe.min(job.line - 1));
         format!("{problem}; {} jobs were imported{unsettled}; to continue, use --skip {skip}", self.done)
     }
 
@@ -179,7 +186,7 @@ impl Results {
                         self.known += u64::from(is_known);
                         // The server buries the job of another client only if the job has the maximum delay.
                         if !is_known || state == Some("DELAYED") && matches!(after, After::Bury(_, Some(_), _)) {
-                            self.unsettled.push((id, after, is_known, number));
+                            self.unsettled.push(Unsettled { id, after, is_known, line: number });
                         }
                     }
                 }
@@ -189,8 +196,8 @@ impl Results {
                 let problem = format!("line {number}: {}", refusal("put", line).text);
                 self.failure.get_or_insert_with(|| Problem::refused(problem));
             }
-            (Note::Settle((id, after, is_known, number)), reply) => {
-                self.unsettled.retain(|(unsettled, ..)| *unsettled != id);
+            (Note::Settle(Unsettled { id, after, is_known, line: number }), reply) => {
+                self.unsettled.retain(|job| job.id != id);
                 match (reply, after) {
                     ("BURIED", _) if is_known => self.finished += 1,
                     ("NOT_FOUND", _) if is_known => {}
@@ -220,7 +227,7 @@ impl Import<'_> {
                 }
             }
             // A continued import begins at the first unsettled line, so that line must be recent.
-            let is_old = |(.., line): &Unsettled| self.line - line >= MAX_BATCH as u64 / 2;
+            let is_old = |job: &Unsettled| self.line - job.line >= MAX_BATCH as u64 / 2;
             if self.results.failure.is_some() || self.results.unsettled.first().is_some_and(is_old) {
                 self.settle()?;
             }
@@ -392,7 +399,7 @@ impl Import<'_> {
     fn settle(&mut self) -> Result {
         self.finish()?;
         self.unsettled_keys.clear();
-        for unsettled @ (id, after, ..) in self.results.unsettled.clone() {
+        for unsettled @ Unsettled { id, after, .. } in self.results.unsettled.clone() {
             let After::Bury(pri, delay, origin) = after else {
                 self.pipeline.add(Note::Settle(unsettled)).extend_from_slice(format!("delete {id}\r\n").as_bytes());
                 continue;

@@ -85,32 +85,30 @@ fn a_job_that_cannot_be_buried_stays_delayed_and_the_import_goes_on() {
     assert_eq!((counts("a"), counts("b")), ([0, 1, 2], [0, 1, 0]));
 }
 
-/// If the job were reserved, it would become ready when the import ends.
-#[test]
-fn a_buried_job_is_not_reserved() {
-    let server = pretender(|line| match line.split(' ').next().unwrap_or_default() {
-        "stats" => Some("OK 23\r\n---\nextensions: export\n\r\n"),
-        "reserve-job" if line.ends_with("18446744073709551615") => Some("NOT_FOUND\r\n"),
-        "put" => Some("INSERTED 7\r\n"),
-        "bury" => Some("OUT_OF_MEMORY\r\n"),
-        _ => None,
-    });
-    let ended = feed(ctl(&server, &["import"]), BURIED.as_bytes());
-    holds(&ended, &["line 1: bury: the server is out of memory", "1 jobs are delayed, because"]);
-}
-
-/// An interrupted import has put the job, and the server still refuses to bury it.
-#[test]
-fn a_known_job_that_cannot_be_buried_is_reported() {
-    let server = pretender(|line| match line.split(' ').next().unwrap_or_default() {
+/// Imports a buried job into a fake server that replies `put` to the put, and that refuses to bury the job.
+fn into_full_log(put: &'static str) -> Ended {
+    let server = pretender(move |line| match line.split(' ').next().unwrap_or_default() {
         "stats" => Some("OK 27\r\n---\nextensions: idp export\n\r\n"),
         "reserve-job" if line.ends_with("18446744073709551615") => Some("NOT_FOUND\r\n"),
-        "put" => Some("INSERTED 7 DELAYED\r\n"),
+        "put" => Some(put),
         "bury" => Some("OUT_OF_MEMORY\r\n"),
+        // A reserved job would become ready when the import ends. An import that reserves it waits in vain for a reply.
         _ => None,
     });
     let line = "{\"state\":\"buried\",\"idempotency-key\":\"k\",\"body\":\"x\"}\n";
-    let ended = feed(ctl(&server, &["import"]), line.as_bytes());
+    feed(ctl(&server, &["import"]), line.as_bytes())
+}
+
+#[test]
+fn a_job_that_cannot_be_buried_is_not_reserved() {
+    let ended = into_full_log("INSERTED 7\r\n");
+    holds(&ended, &["line 1: bury: the server is out of memory", "1 jobs are delayed, because"]);
+}
+
+/// An interrupted import has put the job.
+#[test]
+fn a_known_job_that_cannot_be_buried_is_reported() {
+    let ended = into_full_log("INSERTED 7 DELAYED\r\n");
     holds(&ended, &["line 1: bury: the server is out of memory", "1 jobs were not put"]);
     assert_eq!(ended.code, 1);
 }
