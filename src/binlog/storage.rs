@@ -105,7 +105,7 @@ struct Files {
 struct Original {
     /// The device number, the inode number and, where known, the time of creation. Many file systems give the inode
     /// number of a removed file to the next new file.
-    identity: (u64, u64, Option<SystemTime>),
+    identity: (u64, u64, Option<(i64, u32)>),
     /// If the file is shorter, another program has truncated it.
     length: AtomicU64,
 }
@@ -169,10 +169,9 @@ impl Opened {
     fn is_replaced(&self, name: &str) -> bool {
         let Some(ours) = self.files.lock().originals.get(name).cloned() else { return false };
         let before = ours.length.load(Ordering::SeqCst);
-        match open_in(&self.folder, name, O_PATH | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) {
-            Ok(found) => {
-                Original::of(&found).identity != ours.identity || !found.is_file() || ours.is_longer(&found, before)
-            }
+        let found = open_in(&self.folder, name, O_PATH | OFlag::O_NONBLOCK).and_then(|file| Original::of(&file));
+        match found {
+            Ok((other, found)) => other.identity != ours.identity || !found.is_file() || ours.is_longer(&found, before),
             // For example a link that leads nowhere. A missing file is not a replaced one.
             Err(_) => fstatat(&self.folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)
                 .is_ok_and(|found| found.st_mode & S_IFMT != S_IFREG),
@@ -197,9 +196,9 @@ impl Opened {
 
     /// Keeps an earlier entry, so that a replaced file stays known as such.
     fn track(&self, name: &str, file: File) -> io::Result<Arc<dyn LogFile>> {
-        let found = file.metadata()?;
+        let found = Original::of(&file)?.0;
         let mut files = self.files.lock();
-        let original = files.originals.entry(name.to_owned()).or_insert_with(|| Arc::new(Original::of(&found)));
+        let original = files.originals.entry(name.to_owned()).or_insert_with(|| Arc::new(found));
         Ok(Arc::new(TrackedFile { file, original: original.clone() }))
     }
 
@@ -414,9 +413,10 @@ fn fill_with_zeros(file: &File, size: u64) -> io::Result<()> {
 }
 
 impl Original {
-    fn of(file: &Metadata) -> Original {
-        let identity = (file.dev(), file.ino(), file.created().ok());
-        Original { identity, length: AtomicU64::new(file.len()) }
+    fn of(file: &File) -> io::Result<(Original, Metadata)> {
+        let found = file.metadata()?;
+        let identity = (found.dev(), found.ino(), system::created(file));
+        Ok((Original { identity, length: AtomicU64::new(found.len()) }, found))
     }
 
     /// `before` is the length before the file was examined, because the server also extends and truncates its files.
@@ -437,9 +437,8 @@ impl LogFile for TrackedFile {
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         // If another program has truncated the file, `set_len` could extend it and thus hide the loss.
-        if self.original.is_longer(&self.file.metadata()?, u64::MAX) {
-            return Err(io::Error::other("another program has truncated a segment"));
-        }
+        let is_truncated = self.original.is_longer(&self.file.metadata()?, u64::MAX);
+        ensure!(!is_truncated, io::Error::other("another program has truncated a segment"));
         self.original.length.store(length, Ordering::SeqCst);
         self.file.set_len(length)
     }

@@ -49,6 +49,19 @@ pub fn fstatat<P: ?Sized + NixPath>(folder: impl AsFd, name: &P, flags: AtFlags)
     })?
 }
 
+/// Returns the time of a file's creation in seconds and nanoseconds, or `None` if it is unknown. In a program that is
+/// linked with musl, `Metadata::created` always fails.
+#[allow(unsafe_code)]
+pub fn created(file: impl AsFd) -> Option<(i64, u32)> {
+    // SAFETY: the descriptor is borrowed and therefore open. A failed call leaves the zeros, which are a valid `statx`.
+    let status = unsafe {
+        let mut status: libc::statx = std::mem::zeroed();
+        libc::statx(file.as_fd().as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_BTIME, &mut status);
+        status
+    };
+    (status.stx_mask & libc::STATX_BTIME != 0).then_some((status.stx_btime.tv_sec, status.stx_btime.tv_nsec))
+}
+
 /// Returns the names in a directory. Calls the kernel, because the C library's `readdir` also has 32-bit fields.
 #[allow(unsafe_code)]
 pub fn names(folder: File) -> io::Result<Vec<String>> {

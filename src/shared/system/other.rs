@@ -4,7 +4,9 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{io, os::unix::fs::OpenOptionsExt, os::unix::net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    io, os::unix::fs::OpenOptionsExt, os::unix::net::SocketAddr, path::PathBuf, time::Duration, time::UNIX_EPOCH,
+};
 
 use mio::Interest;
 pub use nix::sys::stat::{fstat, fstatat, FileStat};
@@ -29,6 +31,11 @@ pub fn boot_time() -> Duration {
 
 pub fn is_proc(_folder: impl AsFd) -> nix::Result<bool> {
     Ok(false)
+}
+
+pub fn created(file: &File) -> Option<(i64, u32)> {
+    let created = file.metadata().and_then(|found| found.created()).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some((created.as_secs() as i64, created.subsec_nanos()))
 }
 
 pub fn names(folder: File) -> io::Result<Vec<String>> {
