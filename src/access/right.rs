@@ -133,9 +133,7 @@ impl Pattern {
     /// An error consists of the index of the invalid character and a message.
     pub fn parse(text: &str) -> Result<Pattern, (usize, &'static str)> {
         let (text, open) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
-        if text.is_empty() && !open {
-            return Err((0, "missing pattern"));
-        }
+        ensure!(!text.is_empty() || open, (0, "missing pattern"));
         let (given, mut bytes, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
         while let Some(&byte) = given.get(at) {
             match byte {

@@ -61,9 +61,7 @@ impl Location {
             return Err(format!("invalid journal: {shown}; key requires cert"));
         }
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        if hosts.split(',').any(str::is_empty) || !is_plain(name) {
-            return Err(invalid());
-        }
+        ensure!(!hosts.split(',').any(str::is_empty) && is_plain(name), invalid());
         let with_port = |host: &str| match host.rsplit_once(':') {
             Some((_, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host.to_owned(),
             _ => format!("{host}:2379"),

@@ -418,9 +418,8 @@ impl Storage for ShippedFolder {
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
-        if self.shipper.lacks_space(size) {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "the shared log is nearly full"));
-        }
+        let has_space = !self.shipper.lacks_space(size);
+        ensure!(has_space, io::Error::new(io::ErrorKind::StorageFull, "the shared log is nearly full"));
         let file = self.shipper.local(self.folder.create(name, size))?;
         self.shipper.push(&Operation::Create(name, size));
         Ok(self.file(name, file))

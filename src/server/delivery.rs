@@ -479,7 +479,9 @@ impl Drop for Outbox {
 fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<bool> {
     let mut left = MAX_SENT;
     while left > 0 {
-        ensure!(!lease.is_over(), ErrorKind::ConnectionAborted);
+        if lease.is_over() {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
         let written = match output.only() {
             Some([]) => return Ok(true),
             Some(bytes) => stream.write(&[IoSlice::new(upto(bytes, left))]),

@@ -174,9 +174,8 @@ impl Bound {
         let _lock = lock_directory(&place, path);
         // If the status is unknown although the file exists, `bind` also fails.
         if let Ok(found) = place.status() {
-            if found.st_mode & S_IFMT != S_IFSOCK {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
-            }
+            let is_socket = found.st_mode & S_IFMT == S_IFSOCK;
+            ensure!(is_socket, io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
             ensure!(!is_alive(&fixed)?, io::Error::new(io::ErrorKind::AddrInUse, "another server is listening on it"));
             log::info!("removing the socket file {} that nobody listens on", path.display());
             place.remove()?;

@@ -29,9 +29,8 @@ fn take(number: RawFd) -> io::Result<Listener> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidInput, format!("inherited file {number} is no {what}"));
     // SAFETY: the descriptor is only inspected, and stays open because this is the only thread.
     let look = unsafe { BorrowedFd::borrow_raw(number) };
-    if !system::is_listener(look) || SockRef::from(&look).r#type()? != Type::STREAM {
-        return Err(wrong("listening stream socket"));
-    }
+    let is_usable = system::is_listener(look) && SockRef::from(&look).r#type()? == Type::STREAM;
+    ensure!(is_usable, wrong("listening stream socket"));
     // SAFETY: LISTEN_PID states that the file was opened for this process, and no other code takes it.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
     socket.set_cloexec(true)?;

@@ -127,9 +127,8 @@ impl FilePlace {
 
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
         let found = fstatat(&self.folder, self.name.as_os_str(), AtFlags::empty());
-        if found.is_ok_and(|found| found.st_mode & S_IFMT != S_IFREG) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not regular is in the way"));
-        }
+        let is_other = found.is_ok_and(|found| found.st_mode & S_IFMT != S_IFREG);
+        ensure!(!is_other, io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not regular is in the way"));
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
         let unlink = || unlinkat(&self.folder, fresh.as_os_str(), UnlinkatFlags::NoRemoveDir);

@@ -238,9 +238,7 @@ fn read_member<'a>(
         return Ok(());
     }
     ensure!(find(members, &key).is_none(), Malformed(format!("duplicate key {}", key.escape_debug())));
-    if matches!(value, b'[' | b'{') {
-        return Err(Malformed(format!("{key}: neither lists nor objects are read here")));
-    }
+    ensure!(!matches!(value, b'[' | b'{'), Malformed(format!("{key}: neither lists nor objects are read here")));
     members.push((key, parse_bounded(1, value, lexer)?));
     Ok(())
 }

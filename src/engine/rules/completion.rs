@@ -141,9 +141,8 @@ impl Engine {
             Outcome::Failed(result) | Outcome::Fault(result) => (false, result),
             Outcome::Gone => (false, Body::default()),
         };
-        if !self.has_memory(result.len() as u64) || !self.claim_result(slot, result.len()) {
-            return Err(NotCompleted::OutOfMemory);
-        }
+        let has_space = self.has_memory(result.len() as u64) && self.claim_result(slot, result.len());
+        ensure!(has_space, NotCompleted::OutOfMemory);
         if !done {
             self.count_failure(slot);
             let job = self.store.jobs.get(slot);

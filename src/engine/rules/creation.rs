@@ -29,9 +29,7 @@ impl Engine {
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
         let own = new.body.len() + options.as_ref().map_or(0, logged_options);
         let bytes = tube.name.len() + own;
-        if !self.has_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
-            return Err(Refused::OutOfMemory);
-        }
+        ensure!(self.has_memory(JOB_COST + own as u64) && self.claim_put(bytes, volatile), Refused::OutOfMemory);
         self.store.last_id += 1;
         self.store.total += 1;
         let NewJob { pri, delay, ttr, body } = new;

@@ -61,9 +61,7 @@ impl Engine {
         let new = NewJob { pri: job.pri, delay: Span::ZERO, ttr: job.ttr(), body: Body::from(job.body().bytes()) };
         let has_no_lane = options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large));
         // The record of the copy also contains the time of the next run.
-        if has_no_lane || !self.claim_log_room(0) {
-            return Err(Refused::OutOfMemory);
-        }
+        ensure!(!has_no_lane && self.claim_log_room(0), Refused::OutOfMemory);
         let copy = self.take_in(tube, new, Some(options), now)?;
         self.store.schedules.note_run(number, true);
         self.set_next_run(slot, next);

@@ -13,9 +13,7 @@ impl Engine {
         let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
         let opened = self.clients[client].opened;
         let is_full = left == 0 || opened as usize > left || many || !self.has_memory(cost);
-        if is_full && self.tubes.find(name).is_none() {
-            return Err(OverLimit);
-        }
+        ensure!(!is_full || self.tubes.find(name).is_some(), OverLimit);
         let before = self.tubes.len();
         let number = self.open_tube_unlimited(name);
         if self.tubes.len() > before {

@@ -82,9 +82,7 @@ impl Engine {
             // The reply to this client will say that the existing job is stored.
             self.changed(Change::Promise(slot));
             ensure!(!matches!(options.dedup_key, DedupKey::Id(_)), Refused::Duplicate);
-            if attach && !self.has_memory(ATTACHMENT_COST) {
-                return Err(Refused::OutOfMemory);
-            }
+            ensure!(!attach || self.has_memory(ATTACHMENT_COST), Refused::OutOfMemory);
             self.coalesce(slot, options.durable)?;
             if attach {
                 self.attach(slot, client);

@@ -87,9 +87,7 @@ impl Engine {
         }
         let watches = self.clients.memory() + WATCH_COST;
         let many = watched.len() >= self.limits.max_watched || watches > self.limits.max_memory / WATCHES_PART;
-        if many || !self.has_memory(WATCH_COST) {
-            return Err(OverLimit);
-        }
+        ensure!(!many && self.has_memory(WATCH_COST), OverLimit);
         let number = self.open_tube(client, name)?;
         let count = self.clients.watch(client, number);
         let state = &self.clients[client];
