@@ -100,6 +100,9 @@ impl Active {
         let _reporting = reporting.lock();
         released.inspect_err(|_| self.state.save())?;
         member.report("ended", shipper.last().0);
+        if !mirror::is_marked(&shipper.path) {
+            return Ok(());
+        }
         let (done, last) = shipper.copied();
         // If the disk has no space for the position, the copy stays marked and is made again.
         mirror::save_end(&shipper.path, done, Origin { last, ..*origin }, shipper.files()).or_else(mirror::allow_full)
@@ -169,6 +172,9 @@ impl ActiveState {
 
     /// Saves the position, which later reveals whether the journal was restored from an older backup.
     fn save(&self) {
+        if !mirror::is_marked(&self.shipper.path) {
+            return;
+        }
         let (done, last) = self.shipper.copied();
         let origin = Origin { last, ..self.origin };
         let _ = self.shipper.local(Position { done, origin, ..Position::default() }.write(&self.shipper.path));

@@ -70,9 +70,11 @@ impl Mirror {
         let (is_stale, has_aside) = (exists(ACTIVE) || exists(INCOMPLETE), exists(ASIDE));
         let mut mirror = Mirror { folder: folder.into(), is_stale, has_aside, has_stages: true, ..Mirror::default() };
         match fs::read_to_string(mirror.folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
-            // If the saved position is 0, existing binlog files are from an interrupted copy.
+            // An active server lists no files, and its directory may have been emptied or replaced. If the saved position
+            // is 0, existing binlog files are from an interrupted copy.
             Some(Some(position)) => {
-                mirror.is_stale |= position.done == 0 && !binlog_files(folder)?.is_empty();
+                mirror.is_stale |=
+                    position.created.is_empty() && (position.done > 0 || !binlog_files(folder)?.is_empty());
                 mirror.position = position;
             }
             Some(None) => mirror.is_stale = true,
@@ -273,6 +275,11 @@ pub fn is_copying(folder: &Path) -> bool {
     [MOVING, ASIDE, INCOMPLETE].iter().any(|name| folder.join(name).exists())
 }
 
+/// Returns `false` if the directory was emptied or replaced after the local server became active.
+pub fn is_marked(folder: &Path) -> bool {
+    [ACTIVE, INCOMPLETE].iter().any(|name| folder.join(name).exists())
+}
+
 /// Records that the active server's copy lacks changes. Needs no space, because no file is created.
 pub fn mark_incomplete(folder: &Path) -> io::Result<()> {
     fs::rename(folder.join(ACTIVE), folder.join(INCOMPLETE))?;
@@ -322,7 +329,7 @@ pub fn save_end(folder: &Path, done: Seq, origin: Origin, files: (BTreeMap<Strin
 }
 
 pub fn damaged(seq: Seq) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged, or of a newer version"))
 }
 
 pub fn allow_full(error: io::Error) -> io::Result<()> {
