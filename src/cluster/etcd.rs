@@ -209,11 +209,13 @@ fn done(response: Response) -> io::Result<Response> {
 
 impl SharedLog for Etcd {
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail> {
-        let mut compare = vec![self.is_epoch(known), self.is_free(after + 1)];
+        // All later positions must be free: the entry after `after` may have been merged with later ones.
+        let (next, end) = (self.entry_key(after + 1), self.entry_key(Seq::MAX));
+        let mut compare = vec![self.is_epoch(known), format!(r#"{{"key":"{next}","range_end":"{end}"}}"#)];
         compare.extend((after > 0).then(|| self.exists(after)));
         note.clone_into(&mut self.note.lock());
         let wanted = self.delete(&self.key("wanted"), "");
-        let then = [self.put(&self.key("epoch"), note), self.put(&self.entry_key(after + 1), entry), wanted];
+        let then = [self.put(&self.key("epoch"), note), self.put(&next, entry), wanted];
         transact(self.any(), &compare, &then)?.map(|_| known + 1).ok_or(Fail::Conflict)
     }
 

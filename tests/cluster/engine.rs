@@ -276,6 +276,10 @@ impl Engine {
 
     fn transact(&mut self, request: &Value) -> Answer {
         let holds = elements(request, "compare").iter().all(|compare| {
+            // If the range is empty, etcd compares the version 0.
+            if member(compare, "range_end").is_some() {
+                return self.named(compare).is_empty();
+            }
             let entry = self.keys.get(&bytes(compare, "key")).cloned().unwrap_or_default();
             if text(compare, "target") == "VALUE" {
                 return entry.value == bytes(compare, "value");

@@ -37,6 +37,20 @@ fn small_entries_around_a_large_body_are_merged() {
     assert_eq!(first.figure("current-jobs-ready"), "501");
 }
 
+/// The entries after a server's last one can be merged into a later one after the server has read the journal.
+#[test]
+fn a_claim_before_merged_entries_is_rejected() {
+    let served = Served::start();
+    let log = journal(&served, 20);
+    let entries = log.read(11, 10).expect("entries").0;
+    let runs = merge(&entries, 1, 1);
+    runs.iter().for_each(|run| log.merge(1, run).expect("a merged entry"));
+    assert_eq!(served.engine().entries(), 11);
+    let claim = |after| log.claim(1, after, b"b 127.0.0.1:1", b"");
+    assert!((1..20).all(|after| matches!(claim(after), Err(Fail::Conflict))));
+    assert_eq!(claim(20).expect("an epoch"), 2);
+}
+
 #[test]
 fn a_long_journal_is_read_in_linear_time() {
     let (served, count, limit) = (Served::start(), 3000, 32);
