@@ -184,7 +184,10 @@ impl Node {
     fn read(&mut self, from: Seq) -> io::Result<(Entries, Tail)> {
         let (sent, limit) = (Instant::now(), self.limit);
         self.last_read = sent;
-        let (entries, tail) = self.member.log.read(from, limit).inspect_err(|_| self.limit = (limit / 8).max(1))?;
+        // After an error, files may be damaged before the next activity, which might be a claim of this server.
+        let read = self.member.log.read(from, limit);
+        let (entries, tail) =
+            read.inspect_err(|_| (self.limit, self.mirror.is_verified) = ((limit / 8).max(1), false))?;
         let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
         if bytes > RESPONSE_SIZE.end || sent.elapsed() > RESPONSE_TIME {
             self.limit = (limit / 2).max(1);
@@ -207,11 +210,13 @@ impl Node {
         self.tail = tail;
     }
 
-    /// Updates the status. At most once per `SAVE` interval, also saves and publishes the position.
+    /// Updates the status. At most once per `SAVE` interval, also saves and publishes the position, except when a claim
+    /// may follow soon.
     fn report(&mut self) -> io::Result<()> {
         let done = self.mirror.position.done;
         self.member.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, done));
-        if self.saved.elapsed() >= SAVE && !self.mirror.is_foreign {
+        let may_claim_soon = (LEASE / 2..2 * SILENCE).contains(&self.last_activity.elapsed());
+        if self.saved.elapsed() >= SAVE && !self.mirror.is_foreign && !may_claim_soon {
             self.save()?;
             self.saved = Instant::now();
             self.member.report("standby", done);

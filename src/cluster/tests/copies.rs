@@ -90,9 +90,14 @@ fn the_old_copy_is_kept_if_the_journal_lacks_its_entries() {
     }
 }
 
-/// A standby verifies its copy when the active server is silent for a moment. The files can be damaged later.
+/// A standby verifies its copy when the active server is silent for a moment. The files can be damaged later, while the
+/// active server shows activity again or etcd is unreachable.
 #[test]
 fn damage_after_a_verification_is_detected_before_a_takeover() {
+    [false, true].into_iter().for_each(detect_late_damage);
+}
+
+fn detect_late_damage(is_unreachable: bool) {
     let (log, first, second) = (memory(), Place::new(), Place::new());
     let active = begin(&log, &first, "z");
     let mut node = second.node(&log, "a");
@@ -106,8 +111,14 @@ fn damage_after_a_verification_is_detected_before_a_takeover() {
         std::thread::sleep(POLL / 10);
         assert!(matches!(node.poll(), Ok(Step::Standby(_))));
     }
-    log.renew(0, 1, 0).expect("a renewal");
-    assert!(matches!(node.poll(), Ok(Step::Standby(_))));
+    if is_unreachable {
+        log.set_unreachable(true);
+        assert!(node.poll().is_err());
+        log.set_unreachable(false);
+    } else {
+        log.renew(0, 1, 0).expect("a renewal");
+        assert!(matches!(node.poll(), Ok(Step::Standby(_))));
+    }
     let mut damaged = good[SEGMENT].clone();
     damaged[1] ^= 1;
     fs::write(second.file(SEGMENT), damaged).expect("a segment");

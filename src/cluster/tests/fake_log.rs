@@ -49,6 +49,7 @@ struct State {
     nodes: BTreeMap<String, String>,
     quota: u64,
     is_space_hidden: bool,
+    is_unreachable: bool,
     /// The number of reads that have exceeded `largest_answer`.
     refused: usize,
     random: u64,
@@ -77,6 +78,11 @@ impl MemoryLog {
     /// Simulates a user who may not query the space.
     pub fn hide_space(&self) {
         self.state.lock().is_space_hidden = true;
+    }
+
+    /// While this is set, reads fail.
+    pub fn set_unreachable(&self, is_unreachable: bool) {
+        self.state.lock().is_unreachable = is_unreachable;
     }
 
     /// Returns the number of reads that have exceeded `largest_answer`.
@@ -166,6 +172,9 @@ impl SharedLog for MemoryLog {
 
     fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
         let mut state = self.state.lock();
+        if state.is_unreachable {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let stale = state.once_in(self.faults.stale_reads);
         let end = if stale { state.end.saturating_sub(1) } else { state.end };
         let entries = state.entries.range(from..).take_while(|(seq, _)| **seq <= end).take(limit);
