@@ -128,7 +128,8 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
 }
 
 /// Requests a switch to the server `node`. To shorten the interruption, first waits until its copy contains the entries
-/// that the active server had reported. Fails if `node` is unknown, has ended, or is still behind at the time `until`.
+/// that the active server had reported. Fails if `node` is unknown, has ended, or at the time `until` is still behind or
+/// silent.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let mut goal = None;
     loop {
@@ -145,14 +146,18 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
         if ["ended", "active"].iter().any(|end| state.starts_with(end)) {
             return Err(io::Error::other(format!("{node} has ended; start it first")));
         }
+        let Report { entry, time, .. } = Report::read(state);
+        let age = tail.clock.unwrap_or_default().saturating_sub(time);
         let goal = *goal.get_or_insert_with(|| state_of(claimant).map_or(0, |state| Report::read(state).entry));
-        let behind = goal.saturating_sub(Report::read(state).entry);
-        if behind == 0 {
+        let behind = goal.saturating_sub(entry);
+        if behind == 0 && age <= LATE {
             return log.request_switch(node.as_bytes());
         }
         if Instant::now() >= until {
-            let problem = format!("{node} is {behind} entries behind; ask again when it has caught up");
-            return Err(io::Error::other(problem));
+            return Err(io::Error::other(match behind {
+                0 => format!("{node} has reported nothing for {} s; see its log", age / 1000),
+                _ => format!("{node} is {behind} entries behind; ask again when it has caught up"),
+            }));
         }
         std::thread::sleep(POLL);
     }
@@ -199,7 +204,7 @@ mod tests {
         assert!(promote("c").is_err());
         promote("a").expect("an active server");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
-        log.publish("b", "standby 12 10.0.0.2:11300").expect("memory");
+        log.publish("b", "standby 12 10.0.0.2:11300 b 13000 0 0").expect("memory");
         log.publish("z", "active 12 10.0.0.9:11300").expect("memory");
         assert!(promote("z").is_err());
         promote("b").expect("a server");
@@ -265,6 +270,11 @@ mod tests {
             }
             waiter.join().expect("no panic").expect("a server that is ready");
         });
+        log.publish("d", "standby 9999999 10.0.0.4:11300 d 18000 0 0").expect("memory");
+        log.renew(0, 1, 30_000).expect("memory");
+        assert_eq!(refusal("d"), "d has reported nothing for 12 s; see its log");
         assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
+        log.renew(0, 1, 28_000).expect("memory");
+        promote(&log, "d", Instant::now()).expect("a server that is ready");
     }
 }
