@@ -229,6 +229,12 @@ fn check(state: State, event: Event) {
             served.engine().is_away &= event == Event::EtcdSilent || event == Event::Stop;
             assert_eq!(member.daemon.wait(PATIENCE), 0, "{state:?}, {event:?}");
             member.daemon.wait_log(log);
+            if state == State::Leaving && !matches!(event, Event::EtcdWiped | Event::JournalReplaced) {
+                served.engine().is_away = false;
+                let successor = Member::start(&served, "b", &[]);
+                successor.wait_active();
+                assert_has_job(&successor, state, event);
+            }
         }
         Outcome::Refuses(log) => {
             served.engine().is_away = false;
@@ -248,11 +254,26 @@ fn check(state: State, event: Event) {
                 // The active server saves its position every two seconds.
                 std::thread::sleep(Duration::from_secs(3));
                 member.client().put(b"y", 0, 0, 60).expect("a job");
-                assert!(!member.daemon.log().contains("no longer active"), "{}", member.daemon.log());
             }
-            assert!(is_damaged || !member.daemon.log().contains("is damaged"), "{state:?}, {event:?}");
+            let log = member.daemon.log();
+            assert!(is_damaged || !log.contains("is damaged"), "{state:?}, {event:?}");
+            if matches!((state, event), (State::Active, Event::CopyDamaged | Event::DiskFull)) {
+                assert!(!log.contains("no longer active"), "{log}");
+            }
+            if state != State::Joining || is_damaged {
+                assert_has_job(&member, state, event);
+            }
         }
     }
+}
+
+/// Checks that the job from before the event exists.
+fn assert_has_job(member: &Member, state: State, event: Event) {
+    // An active server can still be restarting.
+    wait_until(&format!("the job exists after {event:?} in {state:?}"), || {
+        let Ok(mut client) = beanpole::Client::connect(member.beanstalk) else { return false };
+        client.reserve(Some(0)).is_ok_and(|job| job.is_some_and(|job| job.body == b"x"))
+    });
 }
 
 #[test]
