@@ -8,7 +8,7 @@
 #                            minority, killed, wiped, restored and replaced are failures of etcd; slow is a standby behind a
 #                            slow network; large is a small job next to a large one; relay, import, separate, purge and
 #                            restart are other setups; haproxy and keepalived are the documented examples, if these programs
-#                            are installed (with REQUIRED=1, haproxy must be installed); tls is etcd with TLS. all is every
+#                            are installed (with REQUIRED=1, they must be); tls is etcd with TLS. all is every
 #                            row except tls. With TMPDIR=/dev/shm, the files of etcd are in memory
 #   LANES, STRICT, SUMMARY   for `cluster`: how many rows run at the same time; whether a stall that is too long is a failure,
 #                            which requires an idle machine; and a file for the result of each round, from which

@@ -77,11 +77,13 @@ class Client:
         return self.line()
 
     def learn_epoch(self):
-        """Asks for the server's epoch. A failover closes all connections, so the epoch of a connection is constant."""
+        """Asks for the server's epoch. A failover closes all connections, so the epoch of a connection is constant. While
+        a server is a standby, a server of another test may listen on its port."""
         reply = self.ask(b"stats\r\n").split()
-        for line in self.body(int(reply[1])).decode().splitlines():
-            if line.startswith("epoch: "):
-                self.epoch = int(line.split()[1])
+        stats = dict(line.split(": ", 1) for line in self.body(int(reply[1])).decode().splitlines() if ": " in line)
+        if int(stats["pid"]) != self.node.process.pid:
+            raise OSError("another server")
+        self.epoch = int(stats["epoch"]) if "epoch" in stats else None
 
     def packet(self, kind, *arguments):
         data = b"\0".join(arguments)

@@ -246,7 +246,7 @@ def row_15(world, book, lengths):
 def row_17(world, book, lengths):
     """the directory of the active server is lost"""
     node, other = world.active(), world.standby()
-    os.rename(node.folder, node.folder + ".away")
+    os.rename(node.folder, f"{node.folder}.away{world.round}")
     begin = time.time()
     while not (other.serves() or "stops being active" in node.log()):
         assert time.time() < begin + 20, "the server stays active without its directory"
