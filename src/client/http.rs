@@ -118,8 +118,7 @@ impl Exchange {
         loop {
             let mut headers = [EMPTY_HEADER; 100];
             let mut response = httparse::Response::new(&mut headers);
-            let parsed = response.parse(&self.bytes);
-            match parsed {
+            match response.parse(&self.bytes) {
                 Ok(Status::Complete(length)) if length <= MAX_HEAD => {
                     let head = read_head(&response)?;
                     self.bytes.drain(..length);

@@ -6,14 +6,12 @@ use crate::protocol::beanstalk::SETTINGS;
 use crate::settings::options::OPTIONS;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
+    let wrong = |name| format!("unknown shell: {name}; must be one of bash, zsh, fish");
     let [options, names, subcommands, script] = match call.operands[0].as_str() {
         "bash" => bash(),
         "zsh" => zsh(),
         "fish" => fish(),
-        other => {
-            let other = other.escape_debug();
-            return Err(Problem::usage(format!("unknown shell: {other}; must be one of bash, zsh, fish")));
-        }
+        other => return Err(Problem::usage(wrong(other.escape_debug()))),
     };
     let script = script.replace("@OPTIONS@", &options).replace("@NAMES@", &names);
     // The subcommands can contain `@SETTINGS@`, so replace it last.

@@ -192,14 +192,9 @@ pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
     Problem::check_usage(ids.is_empty() != groups.is_empty(), "wait requires either job IDs or --group")?;
     let until = call.short_number(&UNTIL)?.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let mut link = Link::open(call)?;
-    let mut code = DONE;
-    for id in ids {
-        code = code.max(wait_for_job(&mut link, id, until, out)?);
-    }
-    for group in groups {
-        code = code.max(wait_for_group(&mut link, &group, until, out)?);
-    }
-    Ok(code)
+    let mut ids = ids.into_iter();
+    let code = ids.try_fold(DONE, |code, id| wait_for_job(&mut link, id, until, out).map(|it| code.max(it)))?;
+    groups.iter().try_fold(code, |code, group| wait_for_group(&mut link, group, until, out).map(|it| code.max(it)))
 }
 
 fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out) -> Result<u8> {

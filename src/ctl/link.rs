@@ -189,9 +189,8 @@ impl Link {
     pub fn reply(&mut self) -> Result<Reply> {
         let reply = self.client.reply().map_err(|error| self.target.failed(&error))?;
         self.unchecked += reply.line.len() + reply.body.len();
-        if self.unchecked > CHECKED && system::resident_memory() > self.client.memory / 3 {
-            return Err(self.target.failed(&std::io::ErrorKind::OutOfMemory.into()));
-        }
+        let fits = self.unchecked <= CHECKED || system::resident_memory() <= self.client.memory / 3;
+        ensure!(fits, self.target.failed(&std::io::ErrorKind::OutOfMemory.into()));
         self.unchecked %= CHECKED;
         Ok(reply)
     }
@@ -213,10 +212,8 @@ impl Link {
 
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply> {
         let reply = self.ask(command)?;
-        match first_word(&reply.line) == word {
-            true => Ok(reply),
-            false => Err(refusal(command, &reply.line)),
-        }
+        ensure!(first_word(&reply.line) == word, refusal(command, &reply.line));
+        Ok(reply)
     }
 
     pub fn use_tube(&mut self, name: &str) -> Result {

@@ -187,13 +187,9 @@ pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&Stats
         let page = yaml::objects(&link.expect(&format!("list-connections {above} {PAGE}"), "OK")?.body);
         page.iter().try_for_each(&mut *act)?;
         count += page.len();
-        match page.last() {
-            Some(last) if page.len() == PAGE && count < limit => {
-                let next = last.number("number");
-                check_progress(next > above)?;
-                above = next;
-            }
-            _ => return Ok(()),
-        }
+        let Some(last) = page.last().filter(|_| page.len() == PAGE && count < limit) else { return Ok(()) };
+        let next = last.number("number");
+        check_progress(next > above)?;
+        above = next;
     }
 }

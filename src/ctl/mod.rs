@@ -72,9 +72,8 @@ pub static SUBCOMMANDS: [Subcommand; 31] = [
 
 pub fn usage() -> String {
     let mut text = String::from("Subcommands (see beanpole SUBCOMMAND -h for options):\n\n");
-    for Subcommand { name, operands, help, .. } in &SUBCOMMANDS {
-        text += &usage_line(&format!("{name} {operands}"), 40, help);
-    }
+    let line = |row: &Subcommand| usage_line(&format!("{} {}", row.name, row.operands), 40, row.help);
+    text.extend(SUBCOMMANDS.iter().map(line));
     text
 }
 
@@ -107,10 +106,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     // Print earlier output even after a failure.
     let flushed = out.flush();
     let code = done.unwrap_or_else(|problem| report(&problem));
-    Some(match flushed {
-        Err(problem) if code == DONE => report(&problem),
-        _ => code,
-    })
+    Some(flushed.err().filter(|_| code == DONE).map_or(code, |problem| report(&problem)))
 }
 
 fn report(problem: &Problem) -> u8 {
@@ -131,10 +127,8 @@ fn help(call: &Call, out: &mut Out) -> Result<u8> {
     let text = match call.operands.first() {
         None => format!("{}\n{}", options::usage(), usage()),
         Some(name) => {
-            let unknown = || {
-                let problem = options::unknown_subcommand(&name.escape_debug().to_string());
-                Problem::usage(format!("{problem} (see beanpole help)"))
-            };
+            let problem = options::unknown_subcommand(&name.escape_debug().to_string());
+            let unknown = || Problem::usage(format!("{problem} (see beanpole help)"));
             Subcommand::find(name).ok_or_else(unknown)?.usage()
         }
     };

@@ -140,9 +140,7 @@ impl Results<'_> {
                 if is_replaced {
                     json.truth("replaced", true);
                 }
-                if let Some(state) = duplicate {
-                    json.text("duplicate-of", state.to_ascii_lowercase().as_bytes());
-                }
+                duplicate.iter().for_each(|it| json.text("duplicate-of", it.to_ascii_lowercase().as_bytes()));
             })),
         }
     }

@@ -64,9 +64,7 @@ impl JobLine {
                 json.number(key, number.into());
             }
             json.number("age", self.age);
-            for (key, count) in COUNTS.into_iter().zip(self.counts) {
-                json.number(key, count.into());
-            }
+            COUNTS.into_iter().zip(self.counts).for_each(|(key, count)| json.number(key, count.into()));
             self.tags.0.write(json);
             json.bytes("body", body);
         })
@@ -203,9 +201,7 @@ impl JobTags {
     pub fn read(object: &Object) -> Result<JobTags, String> {
         let mut stats = StatsReply::default();
         for (key, value) in &KEYS {
-            if let Some(text) = read_value(object, key, value)? {
-                stats.push(key, text);
-            }
+            read_value(object, key, value)?.into_iter().for_each(|text| stats.push(key, text));
         }
         Ok(JobTags(stats))
     }

@@ -59,13 +59,9 @@ fn list_ids(link: &mut Link, (tube, state): (&str, State), mut above: u64, act: 
         }
         let ids: Vec<u64> = yaml::list(&reply.body).iter().filter_map(|id| id.parse().ok()).collect();
         act(link, &ids)?;
-        match ids.last() {
-            Some(last) if ids.len() as u64 == PAGE => {
-                check_progress(*last > above)?;
-                above = *last;
-            }
-            _ => return Ok(ListOutcome::All),
-        }
+        let Some(&last) = ids.last().filter(|_| ids.len() as u64 == PAGE) else { return Ok(ListOutcome::All) };
+        check_progress(last > above)?;
+        above = last;
     }
 }
 

@@ -144,14 +144,11 @@ impl Gearmand {
         settings.config.ends_when_drained = true;
         if hosts.is_empty() {
             settings.config.gearman.insert(0, Address::Tcp(None, Some(*port)));
-            settings.notices.push(
-                "listening on 127.0.0.1 only, unlike gearmand; use -L 0.0.0.0 to accept remote clients".to_owned(),
-            );
+            let notice = "listening on 127.0.0.1 only, unlike gearmand; use -L 0.0.0.0 to accept remote clients";
+            settings.notices.push(notice.to_owned());
         }
         for host in hosts.iter().rev() {
-            for address in addresses(host, *port)?.into_iter().rev() {
-                settings.config.gearman.insert(0, address);
-            }
+            settings.config.gearman.splice(0..0, addresses(host, *port)?);
         }
         if !ignored.is_empty() {
             settings.notices.push(format!("options without effect: {}", ignored.join(", ")));
@@ -214,10 +211,7 @@ pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
         }
         flag.or_else(|| Flag::find(&options::OPTIONS, name, false))
     })?;
-    match free.first() {
-        Some(stray) => Err(format!("unknown argument: {stray}; options begin with a hyphen")),
-        None => Ok(given),
-    }
+    free.first().map_or(Ok(given), |stray| Err(format!("unknown argument: {stray}; options begin with a hyphen")))
 }
 
 pub fn level(word: &str) -> Option<LevelFilter> {

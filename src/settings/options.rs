@@ -128,9 +128,8 @@ const HEADINGS: [(&str, &str); 6] = [
 
 impl Settings {
     pub fn set(&mut self, long: &str, value: &str) -> Result<(), String> {
-        let Some(opt) = OPTIONS.iter().find(|opt| opt.long == long) else {
-            return Err(format!("unknown flag: --{long}"));
-        };
+        let found = OPTIONS.iter().find(|opt| opt.long == long);
+        let opt = found.ok_or_else(|| format!("unknown flag: --{long}"))?;
         let name = || opt.names().next().unwrap_or_default();
         (opt.apply)(self, value).map_err(|problem| format!("{}: {problem}", name()))
     }
@@ -346,9 +345,7 @@ fn handle_prefix(text: &str) -> Result<String, String> {
 
 /// Returns `true` for `first` and `false` for `second`. For any other string, the error contains `what`.
 fn choice(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
-    if text != first && text != second {
-        return Err(format!("invalid {what}: {text}; must be {first} or {second}"));
-    }
+    ensure!([first, second].contains(&text), format!("invalid {what}: {text}; must be {first} or {second}"));
     Ok(text == first)
 }
 

@@ -117,14 +117,11 @@ impl Top {
             // Wait for keys for at most 50 ms, so that new data is displayed soon.
             for key in terminal::keys(&terminal.typed(50)?) {
                 is_new = true;
+                let is_plain = self.question.is_none() && self.view.detail.is_none() && !self.view.shows_help;
                 match key {
                     Key::Interrupt => return Ok(()),
                     Key::Suspend => suspend.store(true, Ordering::Relaxed),
-                    Key::Char('q')
-                        if self.question.is_none() && self.view.detail.is_none() && !self.view.shows_help =>
-                    {
-                        return Ok(());
-                    }
+                    Key::Char('q') if is_plain => return Ok(()),
                     Key::Redraw => terminal::show(b"\x1b[2J")?,
                     key => self.handle_key(key),
                 }

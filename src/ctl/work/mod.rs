@@ -39,10 +39,9 @@ struct Plan {
 
 impl Action {
     fn of(call: &Call) -> Result<Action> {
+        let authority = call.value(&AUTHORITY).map(PathBuf::from);
         match (call.value(&TO_URL), call.command.split_first()) {
-            (Some(url), None) => {
-                Ok(Action::Post(Arc::new(Endpoint::parse(&url, call.value(&AUTHORITY).map(PathBuf::from))?)))
-            }
+            (Some(url), None) => Ok(Action::Post(Arc::new(Endpoint::parse(&url, authority)?))),
             (None, Some((name, rest))) => Ok(Action::Run(find(name)?, rest.to_vec())),
             (Some(_), Some(_)) => Err(Problem::usage("work: --url and a command exclude each other")),
             (None, None) => Err(Problem::usage("work: no command behind --, and no --url")),
@@ -88,17 +87,10 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
         });
         threads.push(thread.map_err(fail)?);
     }
-    for signal in &mut signals {
-        match signal {
-            SIGCHLD => shared.notify_all(),
-            _ => shared.stop(),
-        }
-    }
-    let mut code = DONE;
-    for thread in threads {
-        code = code.max(thread.join().map_err(|_| Problem::refused("work: a thread has failed"))??);
-    }
-    Ok(code)
+    signals.forever().for_each(|signal| if signal == SIGCHLD { shared.notify_all() } else { shared.stop() });
+    threads.into_iter().try_fold(DONE, |code, thread| {
+        Ok(code.max(thread.join().map_err(|_| Problem::refused("work: a thread has failed"))??))
+    })
 }
 
 /// Finds a program. Called before any job is reserved, so that a missing command is reported first.

@@ -151,11 +151,8 @@ impl Worker {
             let (outcome, mut connection) = self.await_outcome(&mut *attempt, job, limit);
             let reason = outcome.failure().map(|message| {
                 let output = attempt.output(KEPT.saturating_sub(message.len() + 2));
-                if output.is_empty() {
-                    message.into()
-                } else {
-                    [message.as_bytes(), b": ", &output].concat()
-                }
+                let separator: &[u8] = if output.is_empty() { b"" } else { b": " };
+                [message.as_bytes(), separator, &output].concat()
             });
             self.spare = attempt.spare();
             self.is_down = matches!(outcome, Outcome::Unreachable(_));
