@@ -118,13 +118,12 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
 /// that cannot be moved must not win when the log has fewer segments, so a log of immutable segments always loses.
 fn common_log(storage: &dyn Storage, links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     let mut counts = HashMap::<u64, (bool, usize, u64)>::new();
-    for link in links.values() {
-        if let Some(header) = link.header.filter(|header| header.segment == link.number) {
-            let count = counts.entry(header.log_id).or_default();
-            let opened = storage.open(&segment_name(link.number));
-            let is_immutable = opened.is_err_and(|error| error.raw_os_error() == Some(nix::libc::EPERM));
-            *count = (count.0 || !is_immutable, count.1 + 1, link.number);
-        }
+    let headers = links.values().filter_map(|link| link.header.filter(|header| header.segment == link.number));
+    for Header { log_id, segment, .. } in headers {
+        let count = counts.entry(log_id).or_default();
+        let opened = storage.open(&segment_name(segment));
+        let is_immutable = opened.is_err_and(|error| error.raw_os_error() == Some(nix::libc::EPERM));
+        *count = (count.0 || !is_immutable, count.1 + 1, segment);
     }
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log_id, _)| log_id)
 }

@@ -143,8 +143,7 @@ pub fn harden() {
         log::warn!("privileges of other programs cannot be given up: {error}");
     }
     let strict = Mode::S_IWGRP | Mode::S_IRWXO;
-    let before = umask(strict);
-    umask(before | strict);
+    umask(umask(strict) | strict);
 }
 
 pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {

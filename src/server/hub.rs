@@ -210,9 +210,7 @@ impl Hub {
         }
         self.alarm.advance(next);
         self.deliver(scratch);
-        if !released.is_empty() {
-            released.into_iter().for_each(|body| self.discard(body));
-        }
+        released.into_iter().for_each(|body| self.discard(body));
         result
     }
 
@@ -284,11 +282,9 @@ impl Hub {
     }
 
     pub fn limits(&self) -> DecodeLimits {
-        let Config { max_job_size, protocols, .. } = &self.config;
-        let (room, max_packet) = (self.memory.room(), protocols.max_packet);
-        let extensions = protocols.extensions;
-        let (max_job_size, fingerprints) = (*max_job_size, self.fingerprints);
-        DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions }
+        let (Config { max_job_size, protocols, .. }, room) = (&self.config, self.memory.room());
+        let (max_job_size, max_packet, extensions) = (*max_job_size, protocols.max_packet, protocols.extensions);
+        DecodeLimits { max_job_size, room, max_packet, fingerprints: self.fingerprints, extensions }
     }
 
     pub fn drain(&self) {

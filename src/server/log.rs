@@ -8,7 +8,6 @@ use std::{fs::File, os::fd::AsFd, os::unix::net::UnixDatagram, sync::OnceLock};
 
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 use crate::engine::push_moment;
@@ -16,6 +15,7 @@ use crate::settings::config::LogTarget;
 use crate::shared::files;
 use crate::shared::json;
 use crate::shared::lock_order::{Mutex, LOG_LINES};
+use crate::shared::system;
 
 /// The maximum wait for stderr in milliseconds before lines are dropped. Short, because the pool threads also log.
 const PATIENCE: u16 = 250;
@@ -126,12 +126,7 @@ fn write_to_stderr(record: &Record, form: LogForm, lost: &mut u64, now: SystemTi
 fn is_writable(patience: u16) -> bool {
     let stderr = std::io::stderr();
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    loop {
-        match poll(&mut file, PollTimeout::from(patience)) {
-            Err(Errno::EINTR) => {}
-            ready => return ready != Ok(0),
-        }
-    }
+    system::uninterrupted(|| poll(&mut file, PollTimeout::from(patience))) != Ok(0)
 }
 
 fn line(record: &Record, form: LogForm, now: SystemTime) -> String {

@@ -238,11 +238,10 @@ impl Server {
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
         let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::settings)?;
-        let hub = Hub::new(config, clock, storage, gate, host::random())
-            .map_err(|error| StartError::log(folder.as_deref(), &error))?;
+        let hub = Hub::new(config, clock, storage, gate, host::random());
+        let hub = Arc::new(hub.map_err(|error| StartError::log(folder.as_deref(), &error))?);
         #[cfg(feature = "tls")]
         hub.tls.lock().clone_from(&tls);
-        let hub = Arc::new(hub);
         if let Some(tubes) = &hub.config.tubes {
             tube_file::apply(tubes, &hub).map_err(StartError::settings)?;
         }
@@ -333,10 +332,9 @@ impl Server {
             Wire::Gearman => format!("{name} (Gearman)"),
             Wire::Workq => format!("{name} (Workq)"),
             Wire::Http if name.starts_with("unix:") => format!("{name} (HTTP)"),
-            Wire::Http => match name.strip_prefix("tls:") {
-                Some(name) => format!("https://{name}/"),
-                None => format!("http://{name}/"),
-            },
+            Wire::Http => {
+                name.strip_prefix("tls:").map_or_else(|| format!("http://{name}/"), |it| format!("https://{it}/"))
+            }
         };
         self.places.iter().map(name).collect()
     }
@@ -449,10 +447,8 @@ fn prepare_http(config: &mut Config) -> Result<(), StartError> {
     spoken.extend(config.places().map(|(wire, ..)| wire));
     spoken.dedup();
     config.protocols.http.spoken = spoken;
-    if config.access.is_some() && config.http_token.is_some() {
-        let message = "--http-token cannot be used with --access, whose file has the tokens";
-        return Err(StartError::settings(message.to_owned()));
-    }
+    let message = "--http-token cannot be used with --access, whose file has the tokens";
+    ensure!(config.access.is_none() || config.http_token.is_none(), StartError::settings(message.to_owned()));
     let Some(path) = &config.http_token else { return Ok(()) };
     files::check_secret(path);
     let fail = |problem: String| StartError::settings(format!("{}: {problem}", path.display()));
@@ -470,9 +466,7 @@ fn prepare_http(config: &mut Config) -> Result<(), StartError> {
 fn require_http_token(wire: Wire, name: &str, address: Option<SocketAddr>, config: &Config) -> Result<(), StartError> {
     let is_open = address.is_some_and(|address| !address.ip().is_loopback());
     let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();
-    if wire == Wire::Http && is_open && !is_guarded {
-        let message = format!("HTTP on {name} needs a token, since others can reach it: --http-token FILE");
-        return Err(StartError::settings(message));
-    }
+    let message = || format!("HTTP on {name} needs a token, since others can reach it: --http-token FILE");
+    ensure!(wire != Wire::Http || !is_open || is_guarded, StartError::settings(message()));
     Ok(())
 }

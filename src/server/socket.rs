@@ -226,12 +226,10 @@ impl Listener {
 
     pub fn accept(&self) -> io::Result<(Stream, PeerAddress)> {
         match self {
-            Listener::Tcp(listener, tls) => {
-                listener.accept().map(|(stream, peer)| (Stream::new(stream), PeerAddress::new(peer, *tls)))
+            Listener::Tcp(it, tls) => {
+                it.accept().map(|(stream, peer)| (Stream::new(stream), PeerAddress::new(peer, *tls)))
             }
-            Listener::Unix(listener, _) => {
-                listener.accept().map(|(stream, _)| (Stream::new(stream), PeerAddress::UNIX))
-            }
+            Listener::Unix(it, _) => it.accept().map(|(stream, _)| (Stream::new(stream), PeerAddress::UNIX)),
         }
     }
 
