@@ -187,7 +187,7 @@ fn log_addresses(server: &Server) {
 
 fn run_in_cluster(cluster: &Cluster, mut settings: Settings, mut signals: Signals, reloads: bool) -> Outcome {
     let stops = Arc::new(StopRequests::watch().map_err(no_signals)?);
-    let Some(active) = standby::stand_by(cluster, &settings, &mut signals, reloads)? else {
+    let Some(active) = standby::stand_by(cluster, &settings, (&mut signals, &stops), reloads)? else {
         return Ok(ExitCode::SUCCESS);
     };
     // Each sync appends to the shared log, which must contain every acknowledged change.

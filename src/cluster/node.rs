@@ -272,6 +272,11 @@ impl Node {
         }
     }
 
+    /// Returns `true` if the directory was removed or replaced, so that this server could never take over.
+    pub fn is_displaced(&self) -> bool {
+        matches!(self.folder.is_in_place(), Ok(false))
+    }
+
     pub fn pause(&self) -> Duration {
         let is_silent = self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0;
         POLL / if is_silent { 5 } else { 1 }

@@ -24,7 +24,7 @@ const CLOCK: &str = "BEANPOLE_CLOCK";
 pub fn stand_by(
     cluster: &Cluster,
     settings: &Settings,
-    signals: &mut Signals,
+    (signals, stops): (&mut Signals, &StopRequests),
     reloads: bool,
 ) -> Result<Option<Active>, (u8, String)> {
     let no_folder = || (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned());
@@ -61,6 +61,10 @@ pub fn stand_by(
                 log::error!("{}: cannot save the position of the copy: {error}", folder.display());
             }
             return Ok(None);
+        }
+        if node.is_displaced() {
+            log::error!("journal: {} was removed or replaced; the journal is copied again", folder.display());
+            restart(&node.member.board, stops);
         }
         let step = node.poll();
         if let Ok(Step::Active(active)) = step {

@@ -72,7 +72,9 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Joining, Stop) => Exits("standing by as a"),
         (State::Joining, EtcdSilent | Suspended) => Serves("unexpected end of file"),
         (State::Joining, OtherClaims) => Serves("y at 127.0.0.1:1 is the active server"),
-        (State::Joining | State::Standby, DirectoryLost) => Refuses("journal: No such file or directory"),
+        (State::Joining | State::Standby, DirectoryLost) => {
+            Serves("was removed or replaced; the journal is copied again")
+        }
         (State::Joining | State::Standby | State::Active, EtcdWiped | JournalReplaced) => {
             Refuses("etcd was wiped or restored")
         }
