@@ -111,8 +111,11 @@ def row_34(world, book, lengths):
     other.start()
     time.sleep(3)
     node.kill()
+    # The active server may have removed the segment from the journal.
+    is_needed = os.path.exists(os.path.join(node.folder, os.path.basename(path)))
     time.sleep(6)
-    assert "is damaged; copying the journal again" in other.log()[seen:], f"a file was {damage}, which was not detected"
+    is_detected = "is damaged; copying the journal again" in other.log()[seen:]
+    assert is_detected or not is_needed, f"a file was {damage}, which was not detected"
     node.start()
     return f"a file was {damage}"
 
@@ -163,7 +166,8 @@ def row_37(world, book, lengths):
         way.cut = True
     time.sleep(random.uniform(0.5, 1.5))
     node.signal(signal.SIGTERM)
-    assert node.process.wait(timeout=20) == 0
+    # A process that is being replaced does not catch the signal yet.
+    assert node.process.wait(timeout=20) in (0, -signal.SIGTERM)
     for way in node.ways:
         way.cut = False
 
