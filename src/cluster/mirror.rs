@@ -70,8 +70,8 @@ impl Mirror {
         let (is_stale, has_aside) = (exists(ACTIVE) || exists(INCOMPLETE), exists(ASIDE));
         let mut mirror = Mirror { folder: folder.into(), is_stale, has_aside, has_stages: true, ..Mirror::default() };
         match fs::read_to_string(mirror.folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
-            // An active server lists no files, and its directory may have been emptied or replaced. If the saved position
-            // is 0, existing binlog files are from an interrupted copy.
+            // An active server lists no files, and its directory may have been emptied. If the saved position is 0,
+            // existing binlog files are from an interrupted copy.
             Some(Some(position)) => {
                 mirror.is_stale |=
                     position.created.is_empty() && (position.done > 0 || !binlog_files(folder)?.is_empty());

@@ -128,8 +128,7 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
 }
 
 /// Requests a switch to the server `node`. To shorten the interruption, first waits until its copy contains the entries
-/// that the active server had reported. Fails if `node` is unknown, has ended, or at the time `until` is still behind or
-/// silent.
+/// that the active server had reported. Fails if `node` is unknown, has ended, or is still behind or silent at `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let mut goal = None;
     loop {

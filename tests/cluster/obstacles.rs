@@ -1,6 +1,7 @@
 //! Tests, with the real program, obstacles that must not prevent a takeover or the forwarding of clients.
 //!
-//! Owns slow disks, disks without space for new files, and relays that cannot make a copy or reach themselves.
+//! Owns slow disks, disks without space for new files, emptied directories, and relays that cannot make a copy or reach
+//! themselves.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -79,4 +80,41 @@ fn a_relay_that_cannot_connect_to_itself_stops() {
     daemon.wait_log("standing by as a");
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(Duration::from_secs(60)), 0);
+}
+
+// Tests promise P35 of beanpole-promises(7).
+#[test]
+fn an_emptied_or_replaced_directory_does_not_replace_the_queue() {
+    for loss in ["emptied", "replaced", "restored"] {
+        let served = Served::start();
+        let member = Member::start(&served, "a", &[]);
+        member.wait_active();
+        let mut client = member.client();
+        client.put(b"x", 0, 0, 60).expect("a job");
+        let jobs = member.folder.file("jobs");
+        let names = || std::fs::read_dir(&jobs).expect("a directory").map(|entry| entry.expect("an entry").file_name());
+        let backup = names().find(|name| name.to_string_lossy().starts_with("segment.")).expect("a segment");
+        std::fs::copy(jobs.join(&backup), member.folder.file("backup")).expect("a backup");
+        let ids: Vec<u64> = (0..9).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
+        match loss {
+            "replaced" => {
+                std::fs::rename(&jobs, member.folder.file("elsewhere")).expect("a directory");
+                std::fs::create_dir(&jobs).expect("a directory");
+            }
+            _ => names().for_each(|name| std::fs::remove_file(jobs.join(name)).expect("a file")),
+        }
+        if loss == "restored" {
+            std::fs::copy(member.folder.file("backup"), jobs.join(&backup)).expect("a backup");
+        }
+        member.daemon.wait_log("this server stops being active");
+        if loss == "restored" {
+            member.daemon.wait_log("holds a binlog that is not of this journal; move it away");
+            assert!(!member.serves());
+            continue;
+        }
+        member.daemon.wait_log("active as a, epoch 2");
+        member.wait_active();
+        assert_eq!(member.figure("current-jobs-ready"), "10", "{loss}");
+        assert!(member.client().put(b"y", 0, 0, 60).expect("a job") > ids[8], "{loss}");
+    }
 }

@@ -456,43 +456,6 @@ fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     assert!(left == ids[deleted.len()..] || left == ids[deleted.len() + 1..], "{} {left:?}", deleted.len());
 }
 
-// Tests promise P35 of beanpole-promises(7).
-#[test]
-fn an_emptied_or_replaced_directory_does_not_replace_the_queue() {
-    for loss in ["emptied", "replaced", "restored"] {
-        let served = Served::start();
-        let member = Member::start(&served, "a", &[]);
-        member.wait_active();
-        let mut client = member.client();
-        client.put(b"x", 0, 0, 60).expect("a job");
-        let jobs = member.folder.file("jobs");
-        let names = || std::fs::read_dir(&jobs).expect("a directory").map(|entry| entry.expect("an entry").file_name());
-        let backup = names().find(|name| name.to_string_lossy().starts_with("segment.")).expect("a segment");
-        std::fs::copy(jobs.join(&backup), member.folder.file("backup")).expect("a backup");
-        let ids: Vec<u64> = (0..9).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
-        match loss {
-            "replaced" => {
-                std::fs::rename(&jobs, member.folder.file("elsewhere")).expect("a directory");
-                std::fs::create_dir(&jobs).expect("a directory");
-            }
-            _ => names().for_each(|name| std::fs::remove_file(jobs.join(name)).expect("a file")),
-        }
-        if loss == "restored" {
-            std::fs::copy(member.folder.file("backup"), jobs.join(&backup)).expect("a backup");
-        }
-        member.daemon.wait_log("this server stops being active");
-        if loss == "restored" {
-            member.daemon.wait_log("holds a binlog that is not of this journal; move it away");
-            assert!(!member.serves());
-            continue;
-        }
-        member.daemon.wait_log("active as a, epoch 2");
-        member.wait_active();
-        assert_eq!(member.figure("current-jobs-ready"), "10", "{loss}");
-        assert!(member.client().put(b"y", 0, 0, 60).expect("a job") > ids[8], "{loss}");
-    }
-}
-
 /// Returns the directory that beanpole-cluster(7) recommends for serving the queue without etcd.
 fn best_copy(members: &[Member]) -> PathBuf {
     let copies = members.iter().map(|member| {
