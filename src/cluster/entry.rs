@@ -13,8 +13,9 @@ const FORMAT: u8 = 1;
 const HEAD: usize = 2 + 3 * 8;
 const SUM: usize = 4;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EntryKind {
+    #[default]
     Operations = 1,
     Claim = 2,
     /// The writer has released the log, so any server can claim the log.
@@ -27,7 +28,7 @@ pub enum EntryKind {
     Merged = 5,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Head {
     pub kind: EntryKind,
     /// The writer's epoch or, in a claim, the previous epoch.

@@ -255,8 +255,7 @@ impl Shipper {
             match self.log.append(head.epoch, seq - 1, bytes) {
                 Ok(()) => {
                     self.lease.extend(sent + LEASE);
-                    self.confirm(*seq);
-                    return Ok(());
+                    return self.confirm_in_order(*seq);
                 }
                 Err(Fail::Fenced) => return Err(self.stop()),
                 // The entry may have arrived before the preceding entry.
@@ -265,9 +264,9 @@ impl Shipper {
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
                     match find(&*self.log, *seq) {
-                        Some(found) if found == *head => self.confirm(*seq),
+                        Some(found) if found == *head => return self.confirm_in_order(*seq),
                         // A confirmed entry may have been replaced by a merged entry with another head.
-                        Some(_) if self.position.lock().end < *seq => return Err(self.stop()),
+                        Some(_) if self.position.lock().end < *seq => return Err(self.stop_at(*seq)),
                         // A log that was quickly restored from a backup lacks entries, although renewals succeed.
                         None if is_next && self.log.read(seq - 1, 1).is_ok_and(|(found, _)| found.is_empty()) => {
                             return Err(self.stop());
@@ -284,6 +283,30 @@ impl Shipper {
             }
             if position.end >= *seq {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Confirms the entry `seq`, which the log has accepted, after all earlier entries. Their own threads confirm them,
+    /// unless a response is lost: then reads their positions, which may contain an entry of another client of etcd.
+    fn confirm_in_order(&self, seq: Seq) -> io::Result<()> {
+        let mut retry = Instant::now() + RETRY;
+        loop {
+            let mut position = self.position.lock();
+            let Some(Entry { seq: next, head, .. }) = position.ahead.front().filter(|next| next.seq < seq).cloned() else {
+                drop(position);
+                self.confirm(seq);
+                return Ok(());
+            };
+            ensure!(!self.lease.is_over(), over());
+            if !self.changed.wait_until(&mut position, retry) {
+                continue;
+            }
+            drop(position);
+            match find(&*self.log, next) {
+                Some(found) if found == head => self.confirm(next),
+                Some(_) if self.position.lock().end < next => return Err(self.stop_at(next)),
+                _ => retry = Instant::now() + RETRY,
             }
         }
     }
@@ -341,16 +364,22 @@ impl Shipper {
         Ok(())
     }
 
+    fn stop_at(&self, seq: Seq) -> io::Error {
+        log::error!("journal: entry {seq} in etcd is not from this server, so etcd was restored or changed by others");
+        self.stop()
+    }
+
     fn stop(&self) -> io::Error {
         self.lease.end();
         over()
     }
 }
 
+/// Returns the head of the entry `seq`, or the default value if another client of etcd wrote bytes that are no entry.
 pub fn find(log: &dyn SharedLog, seq: Seq) -> Option<Head> {
     let (entries, _) = log.read(seq, 1).ok()?;
     let (found, entry) = entries.first()?;
-    (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
+    (*found == seq).then(|| Head::open(entry).map(|(head, _)| head).unwrap_or_default())
 }
 
 fn over() -> io::Error {
@@ -643,6 +672,21 @@ mod tests {
             }
             assert_eq!((offset, shipper.last().0), (*next.lock(), entries.len() as u64));
             assert!(!lease.is_over());
+        }
+    }
+
+    #[test]
+    fn an_entry_after_one_of_another_client_is_not_confirmed() {
+        for lost_answers in [0, 255] {
+            let (shipper, lease, log) = active_with(Faults { lost_answers, ..Faults::default() }, 1);
+            let entries = {
+                let mut position = shipper.position.lock();
+                (0..2).for_each(|_| position.push(EntryKind::Operations, b""));
+                position.ahead.clone()
+            };
+            let _ = log.append(1, 1, b"of another client");
+            assert!(shipper.send(&entries[1]).is_err() && lease.is_over());
+            assert_eq!((shipper.last().0, log.entries().len()), (1, 3));
         }
     }
 
