@@ -293,7 +293,8 @@ impl Shipper {
         let mut retry = Instant::now() + RETRY;
         loop {
             let mut position = self.position.lock();
-            let Some(Entry { seq: next, head, .. }) = position.ahead.front().filter(|next| next.seq < seq).cloned() else {
+            let earlier = position.ahead.front().filter(|entry| entry.seq < seq).cloned();
+            let Some(Entry { seq: next, head, .. }) = earlier else {
                 drop(position);
                 self.confirm(seq);
                 return Ok(());
