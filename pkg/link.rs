@@ -1,8 +1,9 @@
 //! The build script, which sets linker options for the release program on Linux.
 //!
 //! Discards the unwind tables, which are 7 % of the file and never used, because the release program aborts on a panic.
-//! Packs the relocations of static programs, which saves 3 % of the file. Must not affect other profiles, which unwind.
+//! Packs the relocations, which saves 3 % of the file. Must not affect other profiles, which unwind.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -18,18 +19,26 @@ INSERT AFTER .text;
 
 /// The minor version of the first Rust release that contains musl 1.2.5, which supports packed relocations.
 const PACKS_FROM: u32 = 93;
+/// The minor version of the first glibc that supports packed relocations. Earlier versions refuse to start the program.
+const GLIBC_PACKS_FROM: u32 = 36;
 
-/// Returns `true` if the program is linked statically with musl 1.2.5 or later. A dynamic program uses the C library of
-/// the target machine, which may be older.
+/// Returns the minor version that `program` prints, for example `36` from `glibc 2.36`.
+fn minor(program: impl AsRef<OsStr>, argument: &str) -> Option<u32> {
+    let version = Command::new(program).arg(argument).output().ok()?;
+    String::from_utf8(version.stdout).ok()?.split(['.', '\n']).nth(1)?.trim().parse().ok()
+}
+
+/// Returns `true` if the C library supports packed relocations: the static one of rustc, or the one of this machine, to
+/// which a dynamic program for the same target belongs.
 fn packs_relocations() -> bool {
     let is = |name, value| env::var(name).is_ok_and(|found| found == value);
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     let has_own_musl = is("CARGO_CFG_TARGET_ENV", "musl") && !flags.contains("link-self-contained=no");
-    let minor = || {
-        let version = Command::new(env::var_os("RUSTC")?).arg("-V").output().ok()?;
-        String::from_utf8(version.stdout).ok()?.split('.').nth(1)?.parse::<u32>().ok()
-    };
-    has_own_musl && is("CARGO_CFG_TARGET_ARCH", "x86_64") && minor().is_some_and(|minor| minor >= PACKS_FROM)
+    let is_native = is("CARGO_CFG_TARGET_ENV", "gnu") && env::var_os("HOST") == env::var_os("TARGET");
+    let rustc = env::var_os("RUSTC").unwrap_or_default();
+    is("CARGO_CFG_TARGET_ARCH", "x86_64")
+        && (has_own_musl && minor(rustc, "-V") >= Some(PACKS_FROM)
+            || is_native && minor("getconf", "GNU_LIBC_VERSION") >= Some(GLIBC_PACKS_FROM))
 }
 
 fn main() {
