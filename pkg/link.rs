@@ -28,8 +28,8 @@ fn minor(program: impl AsRef<OsStr>, argument: &str) -> Option<u32> {
     String::from_utf8(version.stdout).ok()?.split(['.', '\n']).nth(1)?.trim().parse().ok()
 }
 
-/// Returns `true` if the C library supports packed relocations: the static one of rustc, or the one of this machine, to
-/// which a dynamic program for the same target belongs.
+/// Returns `true` if the C library supports packed relocations. This is rustc's own musl, or this machine's glibc if the
+/// program is built for this machine.
 fn packs_relocations() -> bool {
     let is = |name, value| env::var(name).is_ok_and(|found| found == value);
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();

@@ -366,7 +366,7 @@ impl Shipper {
     }
 
     fn stop_at(&self, seq: Seq) -> io::Error {
-        log::error!("journal: entry {seq} in etcd is not from this server, so etcd was restored or changed by others");
+        log::error!("journal: etcd has another entry {seq}: a server has taken over, or etcd was restored or changed");
         self.stop()
     }
 
